@@ -260,7 +260,7 @@ class Password:
     def __init__(self) -> None:
         self.seen: list[Message] = []
 
-    def exchange(self) -> Exchange:
+    def exchange(self, host: str) -> Exchange:
         hello = cast("Request[Message]", SaslHandshakeRequest(mechanism="PLAIN"))
         self.seen.append(cast("Message", (yield hello)))
         secret = cast("Request[Message]", SaslAuthenticateRequest(auth_bytes=b"secret"))

@@ -127,7 +127,7 @@ def test_any_final_message_is_refused_that_is_not_the_one(final: bytes) -> None:
 @given(messages)
 def test_an_exchange_that_breaks_the_rules_is_not_tried_again(challenge: bytes) -> None:
     user = ScramAuthenticator("SCRAM-SHA-256", "user", "pencil", nonce=lambda: NONCE)
-    exchange = user.exchange()
+    exchange = user.exchange("broker")
     next(exchange)
     exchange.send(SaslHandshakeResponse(error_code=0, mechanisms=("SCRAM-SHA-256",)))
     answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=challenge)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kohort.simulation.regions.running import RegionOutcome, run, shrink
+from kohort.simulation.regions.running import run, shrink
 from kohort.simulation.regions.scenario import (
     KINDS,
     RegionScenario,
@@ -72,7 +72,7 @@ def test_a_failing_scenario_is_made_small() -> None:
 
 
 def test_an_outcome_says_what_happened() -> None:
-    outcome: RegionOutcome = run(draw(3), keep_lines=True)
+    outcome = run(draw(3), keep_lines=True)
     assert outcome.is_ok
     assert outcome.notes["visible"] > 3
     assert any("complete/" in line for line in outcome.lines)

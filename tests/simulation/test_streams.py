@@ -11,7 +11,8 @@ from collections import Counter
 import pytest
 
 from kohort.simulation.scenario import Weather
-from kohort.simulation.streams.running import OK, run, shrink
+from kohort.simulation.seeded import OK
+from kohort.simulation.streams.running import run, shrink
 from kohort.simulation.streams.scenario import (
     GROUP_KINDS,
     OWN_KINDS,

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from kohort.errors import ConfigError
 
+if TYPE_CHECKING:
+    from kohort.cli.simulating_seeds import Seeded, Simulator
+
+S = TypeVar("S", bound="Seeded")
 _WHAT_IF_RUNS = 5
 _RUNS = 100
 
@@ -97,24 +101,33 @@ def _seeds(first: int, runs: int | None) -> Iterable[int]:
     return range(first, first + wanted) if wanted else count(first)
 
 
+def _seeded(
+    simulator: Simulator[S],
+    seed: int,
+    runs: int | None,
+    given: tuple[Path | None, bool, Path | None, bool],
+) -> int:
+    """Simulate what a seed decides as a whole; return the exit code."""
+    replay, trace, keep, as_json = given
+    if replay is not None:
+        return simulator.replay(replay, as_json)
+    if trace:
+        return simulator.trace(simulator.draw(seed), as_json)
+    return simulator.seeds(_seeds(seed, runs), keep, as_json)
+
+
 def _regions(
     is_sized: bool,
     seed: int,
     runs: int | None,
     given: tuple[Path | None, bool, Path | None, bool],
 ) -> int:
-    """Simulate regions, of which the seed decides all; return the exit code."""
-    from kohort.cli import simulating_regions as regions
-    from kohort.simulation.regions.scenario import draw
+    """Simulate regions; return the exit code."""
+    from kohort.cli.simulating_seeds import of_regions
 
-    replay, trace, keep, as_json = given
     if is_sized:
-        raise ConfigError("of a region the seed decides members, minutes and faults")
-    if replay is not None:
-        return regions.replay(replay, as_json)
-    if trace:
-        return regions.trace(draw(seed), as_json)
-    return regions.seeds(_seeds(seed, runs), keep, as_json)
+        raise ConfigError("the seed decides a region's members, minutes and faults")
+    return _seeded(of_regions(), seed, runs, given)
 
 
 def _streams(
@@ -123,18 +136,12 @@ def _streams(
     runs: int | None,
     given: tuple[Path | None, bool, Path | None, bool],
 ) -> int:
-    """Simulate stream applications, of which the seed decides all; return the exit code."""
-    from kohort.cli import simulating_streams as streams
-    from kohort.simulation.streams.scenario import draw
+    """Simulate stream applications; return the exit code."""
+    from kohort.cli.simulating_seeds import of_streams
 
-    replay, trace, keep, as_json = given
     if is_sized:
-        raise ConfigError("of a stream application the seed decides members, minutes and faults")
-    if replay is not None:
-        return streams.replay(replay, as_json)
-    if trace:
-        return streams.trace(draw(seed), as_json)
-    return streams.seeds(_seeds(seed, runs), keep, as_json)
+        raise ConfigError("the seed decides a stream application's members, minutes and faults")
+    return _seeded(of_streams(), seed, runs, given)
 
 
 def _transactions(
@@ -148,7 +155,9 @@ def _transactions(
 
     replay, trace, keep, as_json = given
     if is_sized or replay is not None:
-        raise ConfigError("of transactions the seed decides all: give --seed, --runs or --trace")
+        raise ConfigError(
+            "the seed decides all of a history of transactions: give --seed, --runs or --trace"
+        )
     if trace:
         return transactions.trace(seed, as_json=as_json)
     return transactions.seeds(_seeds(seed, runs), goes_on=keep is not None, as_json=as_json)

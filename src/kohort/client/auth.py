@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -41,22 +41,14 @@ class Authenticator(Protocol):
     returns, the connection is ready. It raises `KafkaError` when the broker refuses.
     """
 
-    def exchange(self) -> Exchange:
-        """Begin the exchange of one connection."""
+    def exchange(self, host: str) -> Exchange:
+        """Begin the exchange of one connection to a broker's host."""
 
 
 class NoAuthentication:
     """The broker accepts every client, or knows it by its certificate."""
 
-    def exchange(self) -> Exchange:
+    def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
         """Begin an exchange of nothing."""
         yield from ()
         return None
-
-
-@runtime_checkable
-class ByHost(Protocol):
-    """A way to authenticate that needs the name of the broker's host."""
-
-    def at(self, host: str) -> Authenticator:
-        """Return how to authenticate at a host."""

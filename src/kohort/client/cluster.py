@@ -441,7 +441,8 @@ class Cluster(TriedAgain):
         setup_ms = min(config.socket_connection_setup_timeout_ms, config.request_timeout_ms)
         machine = Connection(
             client_id=config.client_id,
-            authenticator=self._security.at(host),
+            authenticator=self._security.authenticator,
+            host=host,
             max_in_flight=config.max_in_flight_requests_per_connection,
             setup_timeout_ms=setup_ms,
             allocate=self._allocate if purpose is Purpose.FETCH else plain_buffer,

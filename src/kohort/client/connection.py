@@ -159,6 +159,7 @@ class Connection:
     Args:
         client_id: What the client calls itself.
         authenticator: How to authenticate.
+        host: Name of the broker's host, which some mechanisms need.
         max_in_flight: How many requests may be unanswered.
         setup_timeout_ms: How long negotiating and authenticating may take, each request.
         limits: Bounds on what the broker may send.
@@ -175,6 +176,7 @@ class Connection:
         *,
         client_id: str,
         authenticator: Authenticator,
+        host: str = "",
         max_in_flight: int = 5,
         setup_timeout_ms: int = 10_000,
         limits: Limits = DEFAULT_LIMITS,
@@ -183,6 +185,7 @@ class Connection:
         self.state = ConnectionState.CONNECTING
         self._client_id = client_id
         self._authenticator = authenticator
+        self._host = host
         self._max_in_flight = max_in_flight
         self._setup_timeout_ms = setup_timeout_ms
         self._limits = limits
@@ -458,7 +461,7 @@ class Connection:
 
     def _begin_exchange(self, now: int) -> None:
         self.state = ConnectionState.AUTHENTICATING
-        self._exchange = self._authenticator.exchange()
+        self._exchange = self._authenticator.exchange(self._host)
         self._authenticate(None, now)
 
     def _authenticate(self, answer: object, now: int) -> None:

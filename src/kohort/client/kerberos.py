@@ -91,18 +91,17 @@ class Kerberos:
             self._store = {"ccache": options["ticketCache"]}
         self._at: dict[str, AtHost] = {}
 
-    def at(self, host: str) -> AtHost:
-        """Return how to authenticate at a host, whose name is in the principal of its broker."""
+    def exchange(self, host: str) -> Exchange:
+        """Begin the exchange of one connection; the host is part of the broker's principal."""
+        return self._service_at(host).exchange()
+
+    def _service_at(self, host: str) -> AtHost:
         name = host.rstrip(".")
         found = self._at.get(name)
         if found is None:
             shown = f"{self._service}/{name}"
             found = self._at[name] = AtHost(lambda: self._context(name), shown, self._keytab)
         return found
-
-    def exchange(self) -> Exchange:
-        """Begin an exchange at a host that is not known: there is none."""
-        raise NotImplementedError("the host is in the name of the broker's principal: see `at`")
 
     def _context(self, host: str) -> Context:
         gssapi = self._gssapi

@@ -110,7 +110,8 @@ class BlockingConnection:
         self.used_at_s = time.monotonic()
         self._machine = Connection(
             client_id=client_id,
-            authenticator=security.at(host),
+            authenticator=security.authenticator,
+            host=host,
             max_in_flight=1,
             setup_timeout_ms=timeout_ms,
             allocate=_FrameMemory().allocate,

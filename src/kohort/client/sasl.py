@@ -49,7 +49,7 @@ class Plain:
         self._user = username
         self._message = f"\0{username}\0{password}".encode()
 
-    def exchange(self) -> Exchange:
+    def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
         """Begin the exchange of one connection."""
         yield from handshake("PLAIN")
         answer = yield from authenticate(self._message, f"PLAIN as user {self._user!r}")
@@ -84,7 +84,7 @@ class ScramAuthenticator:
         # A client has several connections to each broker, and all have the same salt.
         self._hashed: tuple[Salting, bytes] | None = None
 
-    def exchange(self) -> Exchange:
+    def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
         """Begin the exchange of one connection."""
         what = f"{self._mechanism} as user {self._user!r}"
         scram = Scram(self._mechanism, self._user, self._nonce(), is_token=self._is_token)
@@ -121,7 +121,7 @@ class OAuthBearer:
         self._work = Work(token, OneAside(token, "kohort-token"))
         self._extensions = "".join(f"\x01{name}={value}" for name, value in extensions.items())
 
-    def exchange(self) -> Exchange:
+    def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
         """Begin the exchange of one connection."""
         token = _legal_token((yield self._work))
         yield from handshake("OAUTHBEARER")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kohort.client.auth import Authenticator, ByHost, NoAuthentication
+from kohort.client.auth import Authenticator, NoAuthentication
 from kohort.client.config import ClientConfig
 from kohort.client.msk_iam import IAM, IamTokens
 from kohort.client.proxy import Proxy
@@ -25,11 +25,6 @@ class Security(Struct, frozen=True):
     tls: Tls | None
     authenticator: Authenticator
     proxy: Proxy | None = None
-
-    def at(self, host: str) -> Authenticator:
-        """Return how a connection to a host authenticates."""
-        found = self.authenticator
-        return found.at(host) if isinstance(found, ByHost) else found
 
     def __repr__(self) -> str:
         """Show the kinds, and nothing that is secret."""

@@ -208,9 +208,9 @@ def test_a_session_is_renewed_on_the_same_connection(
     begun: list[object] = []
     exchange = ScramAuthenticator.exchange
 
-    def counted(self: ScramAuthenticator) -> Any:
+    def counted(self: ScramAuthenticator, host: str) -> Any:
         begun.append(self)
-        return exchange(self)
+        return exchange(self, host)
 
     monkeypatch.setattr(ScramAuthenticator, "exchange", counted)
     settings = secured_kafka.as_user("SHORT", "SCRAM-SHA-512", reconnect_backoff_ms=NEVER_MS)

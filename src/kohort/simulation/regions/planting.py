@@ -32,8 +32,9 @@ from kohort.region.machines.records import (
 )
 from kohort.simulation.coverage import AnyTable
 from kohort.simulation.planting.rows import Bug, Plant, row_bugs
-from kohort.simulation.regions.running import OK, run
+from kohort.simulation.regions.running import run
 from kohort.simulation.regions.scenario import RegionScenario
+from kohort.simulation.seeded import OK
 from kohort.values import replace
 
 # The fold's own actions take the record of their kind; here any of them.

@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-
-from msgspec import Struct, field
 
 from kohort.simulation.broken import RuleBrokenError
 from kohort.simulation.regions.scenario import RegionScenario
 from kohort.simulation.regions.world import RegionWorld
+from kohort.simulation.seeded import OK, SeededOutcome
 from kohort.simulation.shrinking import minimal
 from kohort.simulation.trace import Trace
 from kohort.values import replace
 
-OK = "ok"
 CRASHED = "R8"
 SETTLE_MS = 120_000
 _STEP_MS = 2_000
 _QUIET_MS = 8_000
 
 
-class RegionOutcome(Struct):
-    """What came of a run.
-
-    Attributes:
-        scenario: The run.
-        verdict: "ok", the name of the rule that was broken, or that a machine raised.
-        complaint: What it said.
-        events: How many events happened.
-        digest: Hash of the trace; empty when there is none.
-        notes: How often which thing happened.
-        settled_ms: How long it took until everything was visible, once it was calm.
-        lines: The trace, when it was asked for.
-    """
-
-    scenario: RegionScenario
-    verdict: str
-    complaint: str
-    events: int
-    digest: str
-    notes: Counter[str]
-    settled_ms: int
-    lines: list[str] = field(default_factory=list)
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether nothing was wrong."""
-        return self.verdict == OK
-
-
 def run(
     scenario: RegionScenario, *, keep_lines: bool = False, trace: bool = False
-) -> RegionOutcome:
+) -> SeededOutcome[RegionScenario]:
     """Run a scenario.
 
     Args:
@@ -64,7 +32,7 @@ def run(
     return run_world(RegionWorld(scenario, trace=kept), kept)
 
 
-def run_world(world: RegionWorld, kept: Trace | None = None) -> RegionOutcome:
+def run_world(world: RegionWorld, kept: Trace | None = None) -> SeededOutcome[RegionScenario]:
     """Run a world that has not begun yet."""
     scenario = world.scenario
     verdict, complaint, settled = OK, "", -1
@@ -76,15 +44,15 @@ def run_world(world: RegionWorld, kept: Trace | None = None) -> RegionOutcome:
         verdict, complaint = error.checker, str(error)
     except Exception as error:  # noqa: BLE001  # a machine that raises is what is looked for
         verdict, complaint = CRASHED, f"{type(error).__name__}: {error}"
-    return RegionOutcome(
+    return SeededOutcome(
         scenario,
         verdict,
         complaint,
         world.engine.steps,
-        "" if kept is None else kept.digest,
-        world.notes,
         settled,
-        [] if kept is None else kept.lines,
+        world.notes,
+        digest="" if kept is None else kept.digest,
+        lines=[] if kept is None else kept.lines,
     )
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from msgspec import Struct, field
 
 from kohort.simulation.checkers.liveness import is_converged
 from kohort.simulation.facts import Looked, Settled
 from kohort.simulation.faults import plan_faults, stop_faults
 from kohort.simulation.running import convergence_bound_ms
 from kohort.simulation.scenario import Weather
+from kohort.simulation.seeded import OK, SeededOutcome
 from kohort.simulation.shrinking import minimal
 from kohort.simulation.streams.faults import plan_own_faults, stop_own_faults
 from kohort.simulation.streams.resting import check_rest, unrest
@@ -22,45 +20,15 @@ from kohort.simulation.trace import Trace
 from kohort.simulation.world import MachineFailedError, ViolationError
 from kohort.values import replace
 
-OK = "ok"
 CRASHED = "machine failed"
 _STEP_MS = 2_000
 _QUIET_MS = 30_000
 _LEARNING_MS = 15_000
 
 
-class StreamsOutcome(Struct):
-    """What came of a run.
-
-    Attributes:
-        scenario: The run.
-        verdict: "ok", the name of the rule that was broken, or that a machine raised.
-        complaint: What it said.
-        events: How many events happened.
-        simulated_ms: How much time passed in the simulation.
-        digest: Hash of the trace; empty when there is none.
-        notes: How often which thing happened.
-        lines: The trace, when it was asked for.
-    """
-
-    scenario: StreamsScenario
-    verdict: str
-    complaint: str
-    events: int
-    simulated_ms: int
-    digest: str
-    notes: Counter[str]
-    lines: list[str] = field(default_factory=list)
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether nothing was wrong."""
-        return self.verdict == OK
-
-
 def run(
     scenario: StreamsScenario, *, keep_lines: bool = False, trace: bool = False
-) -> StreamsOutcome:
+) -> SeededOutcome[StreamsScenario]:
     """Run a scenario.
 
     Args:
@@ -75,15 +43,15 @@ def run(
             verdict, complaint = _run(world)
         finally:
             world.close()
-    return StreamsOutcome(
+    return SeededOutcome(
         scenario,
         verdict,
         complaint,
         world.engine.steps,
         world.engine.now,
-        "" if kept is None else kept.digest,
         world.notes,
-        [] if kept is None else kept.lines,
+        digest="" if kept is None else kept.digest,
+        lines=[] if kept is None else kept.lines,
     )
 
 

@@ -1,0 +1,41 @@
+"""What came of one run of a simulator whose scenario is drawn from a seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Generic, TypeVar
+
+from msgspec import Struct, field
+
+OK = "ok"
+
+S = TypeVar("S")
+
+
+class SeededOutcome(Struct, Generic[S]):
+    """What came of a run.
+
+    Attributes:
+        scenario: The run.
+        verdict: "ok", the name of the rule that was broken, or that a machine raised.
+        complaint: What the rule said.
+        events: How many events happened.
+        took_ms: Simulated time; what it counts is the simulator's choice.
+        notes: How often each kind of event happened.
+        digest: Hash of the trace; empty when there is none.
+        lines: The trace, when it was asked for.
+    """
+
+    scenario: S
+    verdict: str
+    complaint: str
+    events: int
+    took_ms: int
+    notes: Counter[str]
+    digest: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether no rule was broken."""
+        return self.verdict == OK
