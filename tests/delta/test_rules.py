@@ -232,7 +232,7 @@ def test_a_region_keeps_a_not_null_that_is_added_while_it_runs(tmp_path: Path) -
     writer.write(PLACE, table)
     output = writer.prepare(1, 1)
     forbid_null(tmp_path)
-    with pytest.raises(SinkError, match=r"column 'n' must not be null since rows were written"):
+    with pytest.raises(SinkError, match=r"column 'n' became NOT NULL after rows were written"):
         sink.publish(1, {operator: output})
     with pytest.raises(DeltaAppendError, match="'n' of the table must not be null"):
         writer.write(PLACE, table)

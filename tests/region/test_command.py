@@ -116,7 +116,7 @@ def test_a1_a_member_that_is_no_operator_is_named_with_its_host(
         done = region("status", name, *where)
         (found,) = json.loads(region("status", name, *where, "--json").stdout)["strangers"]
     told = " ".join(done.stdout.split())
-    assert "WARNING: a-plain-one on /127.0.0.1 is in the group and no operator of the" in told
+    assert "WARNING: a-plain-one on /127.0.0.1 is in the group but not an operator of the" in told
     assert done.returncode in (0, 3)
     assert (found["client_id"], found["host"]) == ("a-plain-one", "/127.0.0.1")
     assert found["member_id"].startswith("a-plain-one-")

@@ -126,14 +126,14 @@ def test_a_region_whose_operators_were_all_killed_does_not_run(address: str, top
     written(address, topic, [*two(f"group-{topic}")[:4], spare, *two(f"group-{topic}")[4:]])
     code, said, shown = status(topic, address)
     assert code == 4
-    told = f"no operator runs any more, none is in group group-{topic} (they were killed)"
+    told = f"no operator is running, none is in group group-{topic} (they were killed)"
     assert told in said["waits_for"]
     assert "goes on from checkpoint 0" in shown
     assert [each["gone"] for each in said["operators"]] == [True, True, True]
     assert shown.count(" gone") == 3
     done = ran_text("region", "status", topic, "-b", address)
     assert done.returncode == 4
-    assert "no operator runs any more" in done.stdout
+    assert "no operator is running, none" in done.stdout
     drained = ran_text("region", "drain", topic, "-b", address, "--timeout", "2")
     assert drained.returncode == 1
     assert f"the drain did not happen within 2 s: {told}" in drained.stderr
@@ -144,7 +144,7 @@ def test_an_operator_that_was_killed_is_named(address: str, topic: str) -> None:
     with joined(address, topic, A):
         code, said, shown = status(topic, address)
     assert code == 3
-    told = f"waits until those are evicted that are not in group group-{topic} any more: {B}"
+    told = f"waits for the eviction of operators that are not in group group-{topic} any more: {B}"
     assert said["waits_for"] == told
     assert [each["gone"] for each in said["operators"]] == [False, True]
     assert "t-1 gone" in shown

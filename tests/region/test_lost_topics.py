@@ -159,7 +159,7 @@ def test_a_topic_that_is_no_longer_compacted_is_told_while_workers_go_on(
     ):
         eventually(lambda: visible(tmp_path) == 400, "all is visible")
         admin.alter_configs({resource: {"cleanup.policy": "delete"}})
-        told = f"{changed} has cleanup.policy=delete now, and must have compact"
+        told = f"{changed} now has cleanup.policy=delete, and must have compact"
         eventually(lambda: told in caplog.text, "it is told")
         produce(address, topic, 4, 400, first=400)
         eventually(lambda: visible(tmp_path) == 800, "it goes on")

@@ -60,9 +60,12 @@ def told(a: Process) -> list[str]:
 @pytest.mark.parametrize(
     ("begin", "why"),
     [
-        (loses_what_it_says, "the control topic does not show the reset that it has asked for"),
+        (loses_what_it_says, "the control topic does not show the reset that it asked for"),
         (has_no_controller, "no controller has begun the reset; the region: must reset: a/1 lost"),
-        (has_a_slow_function, "the function or the sink still works on what was before the reset"),
+        (
+            has_a_slow_function,
+            "the function or the sink is still busy with work from before the reset",
+        ),
         (is_ill, "it cannot go on: disk full"),
     ],
 )

@@ -129,7 +129,7 @@ def test_records_that_come_a_second_time_are_refused_by_name() -> None:
     work.obey(Load(PARTITION, 7, 116, b""))
     assert work.admit(Batch(PARTITION, 6, [record(0)])) is None
     assert work.admit(Batch(PARTITION, 7, [record(116)])) == KeyedState()
-    with pytest.raises(RegionOrderError, match="t-0 come again: offset 66 after 115"):
+    with pytest.raises(RegionOrderError, match="t-0 are repeated: offset 66 after 115"):
         work.admit(Batch(PARTITION, 7, [record(66)]))
 
 
@@ -299,7 +299,7 @@ def test_records_of_another_topic_of_the_name_are_not_processed() -> None:
             return {PLACE: [record(116)]}
 
         cast("Any", consumer).poll = poll
-        with pytest.raises(SourceError, match="t was deleted and made anew"):
+        with pytest.raises(SourceError, match="t was deleted and recreated"):
             await one.poll()
         assert inbox.pending == 0
 
@@ -318,7 +318,7 @@ def test_a_topic_that_the_brokers_never_know_is_waited_for_a_while_only(
         assigned = asyncio.create_task(one.on_partitions_assigned(frozenset({PLACE})))
         done, _ = await asyncio.wait([assigned], timeout=20)
         assert done, "it asks for ever"
-        with pytest.raises(SourceError, match="the group gives out partitions of t, and the"):
+        with pytest.raises(SourceError, match="the group assigned partitions of t, but the"):
             assigned.result()
         assert cluster.asked > 0
 

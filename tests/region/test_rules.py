@@ -56,7 +56,7 @@ def test_a1_members_outside_of_the_region_are_reported_by_name_and_host_once() -
         region.now += 6_000
         region.control(described("a", "stranger"))
     facts = [each for effects in region.decided for each in effects.observed]
-    said = "client-stranger on host-stranger is in the group and no operator of the region, "
+    said = "client-stranger on host-stranger is in the group but not an operator of the region, "
     (fact,) = [each for each in facts if each.text.startswith(said)]
     assert fact.is_warning
     assert "another group.id" in fact.text
@@ -79,7 +79,7 @@ def test_a3_an_operator_of_another_region_fails_by_name() -> None:
     )
     assert str(other.failed).startswith(f"operator {other.id}: {differing}")
     assert "period_ms" not in str(other.failed)
-    assert "give the same to all its workers, or take a region of another name" in str(other.failed)
+    assert "give all its workers the same, or use a region of another name" in str(other.failed)
 
 
 def test_a4_a_registration_that_got_lost_is_said_again() -> None:

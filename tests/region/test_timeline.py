@@ -114,7 +114,7 @@ def test_what_is_rare_is_told_too() -> None:
         (3, Exhausted(1, "1", 4, "10 resets in a row")),
     )
     assert [(each.kind, each.title, each.cause) for each in found] == [
-        ("region", "the region shall stop", "asked for by anna.1"),
+        ("region", "the region is asked to stop", "asked for by anna.1"),
         ("region", "one is unhealthy", "no disk"),
         ("reset", "the region gave up", "10 resets in a row"),
     ]

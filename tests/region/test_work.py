@@ -146,7 +146,7 @@ def test_a_checkpoint_that_cannot_be_shown_is_not_said_to_be_visible(
 
     assert asyncio.run(play()) == [PublishFailed(3, cause)]
     (logged,) = caplog.records
-    assert "the output of checkpoint 3 cannot become visible, which is tried again" in caplog.text
+    assert "the output of checkpoint 3 cannot become visible, will try again" in caplog.text
     assert bool(logged.exc_info) == (cause != str(error))
 
 

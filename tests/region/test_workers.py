@@ -291,7 +291,7 @@ def test_bad_arguments_are_refused_at_once(tmp_path: Path) -> None:
     ):
         with pytest.raises((ConfigError, ValueError, TypeError), match=said):
             worker("127.0.0.1:1", "t", sink, **settings)
-    with pytest.raises(ValueError, match="no directory of a file system"):
+    with pytest.raises(ValueError, match="not a directory of a file system"):
         ParquetDirectory("s3://bucket/x")
 
 

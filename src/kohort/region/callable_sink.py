@@ -16,12 +16,12 @@ class CallableSink:
     """A sink made of three functions.
 
     Args:
-        prepare: Stores rows where nobody sees them, and returns a reference of at most 64 KiB.
-        commit: Makes the references of a checkpoint visible; called again after a crash, so it has
-            to notice by the checkpoint's number that it has done so.
-        abort: Forgets rows that were not prepared; none by default.
-        shown: Returns the newest checkpoint that is visible, 0 for none. Without it the region does
-            not notice when output is deleted or set back, and goes on behind the gap.
+        prepare: Stores rows where no reader sees them, and returns a reference of at most 64 KiB.
+        commit: Makes the output of a checkpoint visible, given its references. It is called again
+            after a crash, and must then recognize by the checkpoint's number that the work is done.
+        abort: Discards rows that were not prepared; optional.
+        shown: Returns the newest visible checkpoint, 0 for none. Without it the region does not
+            notice when output is deleted or set back, and continues after the gap.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class CallableSink:
         self._shown = shown
 
     def open(self, region: str, region_id: str, shown: int) -> None:  # noqa: ARG002  # the protocol's
-        """Accept every region whose output is still there."""
+        """Accept every region whose output still exists."""
         self.check(shown)
 
     def check(self, shown: int) -> None:
@@ -46,7 +46,7 @@ class CallableSink:
             check_shown("the output", self._shown(), shown)
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:  # noqa: ARG002  # the protocol's
-        """Return what takes the output of an operator in an attempt."""
+        """Return a writer for the output of an operator in an attempt."""
         return _CallableWriter(operator, self._prepare, self._abort)
 
     def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:

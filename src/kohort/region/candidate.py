@@ -1,4 +1,4 @@
-"""A controller candidate in a process of its own: no operator, no member of their group."""
+"""A controller candidate in a process of its own, outside the group of the operators."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Candidate:
     Args:
         region: Name of the region.
         publisher: Makes the output of complete checkpoints visible.
-        wanted: Settings of `RegionSettings` that the region must have. A region that is not there
-            yet is made with them, and then `group_id` is required.
+        wanted: Settings of `RegionSettings` that the region must have. A region that does not
+            exist yet is created with them, and then `group_id` is required.
         client: Kafka's settings in snake_case.
-        replication_factor: Copies of the control topic if it has to be made; -1 is the broker's
+        replication_factor: Copies of the control topic if it has to be created; -1 is the broker's
             default.
 
     Raises:
@@ -68,9 +68,9 @@ class Candidate:
 
         Raises:
             DifferentRegionError: The region has other settings than were given.
-            RegionError: There is no such region and no group to make it with, or its log or its
-                sink cannot be used.
-            KafkaError: The brokers refuse.
+            RegionError: The region does not exist and there is no group to create it with, or its
+                log or its sink cannot be used.
+            KafkaError: The brokers refuse a request.
         """
         create = "group_id" in self._wanted
         copies = self._replication_factor
@@ -119,7 +119,7 @@ class Candidate:
         return Controlling(machine, control, self._publisher, self._client, settings.group_id)
 
     def _agreed(self, state: RegionState) -> RegionSettings:
-        """Return the settings of the region, or those to make it with."""
+        """Return the settings of the region, or those to create it with."""
         if state.settings is not None:
             self._check(state)
             return state.settings
@@ -137,7 +137,7 @@ class Candidate:
             raise DifferentRegionError(f"region {self._region}: {differences}")
 
     def stop(self) -> None:
-        """End, once the output of complete checkpoints is visible if that is this one's to do."""
+        """End; a controller first makes the output of complete checkpoints visible."""
         self._stopped.set()
         if self._opening is not None:
             self._opening.cancel()

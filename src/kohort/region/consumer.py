@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
 
     class ConsumerSettings(TypedDict, total=False):
-        """Importing the true one would load what only type checkers need."""
+        """Stands in for the real class, whose import would load what only type checkers need."""
 
 
 class RegionConsumerSettings(ConsumerSettings, total=False):
@@ -47,19 +47,19 @@ class RegionConsumerSettings(ConsumerSettings, total=False):
 
     Attributes:
         operator: Name of the operator, unique in the region, at most 200 characters; a newer
-            process of a name fences the older one.
+            process with the same name fences the older one.
         pattern: A regular expression of topics, in place of topics.
-        start: Where a partition starts that the region has never read: `earliest`, `latest`,
+        start: Where to start a partition that the region has never read: `earliest`, `latest`,
             `committed`, milliseconds since 1970, or a duration before now such as "-PT6H".
-        mode: `periodic`, or `operator-driven`: a checkpoint only when somebody asks for one.
-        trigger_count: Only where the mode is `operator-driven`: after so many records that this
-            operator has processed it asks for a checkpoint.
-        period_ms: Time from the end of a checkpoint or reset to the next checkpoint.
-        drain_timeout_ms: How long a checkpoint, and with it a revocation, may take.
-        reset_timeout_ms: How long a reset may take before operators are evicted.
-        max_resets: Resets in a row after which only a forced one goes on.
+        mode: `periodic`, or `operator-driven`: a checkpoint only on request.
+        trigger_count: Only with mode `operator-driven`: the operator asks for a checkpoint
+            after it has processed this many records.
+        period_ms: Milliseconds from the end of a checkpoint or reset to the next checkpoint.
+        drain_timeout_ms: Most milliseconds for a checkpoint, and so for a revocation.
+        reset_timeout_ms: Milliseconds after which a reset evicts the operators that are not done.
+        max_resets: Resets in a row after which the region only continues with a forced one.
         rebalance: `checkpoint`: partitions that move are handed over with a checkpoint; `reset`:
-            the region resets when a partition moves that has delivered.
+            the region resets when a partition moves whose records were delivered.
         replication_factor: Copies of the region's own topics; -1 is the broker's default.
     """
 
@@ -104,7 +104,7 @@ def _config(
 ) -> WorkerConfig:
     names = _names([topics] if isinstance(topics, str) else topics)
     if bool(names) == (pattern is not None):
-        raise ConfigError("give topics or a pattern, one of them")
+        raise ConfigError("give either topics or a pattern")
     _check_trigger(mode, trigger_count)
     if rebalance not in ("checkpoint", "reset"):
         raise ConfigError(f"rebalance must be 'checkpoint' or 'reset', not {rebalance!r}")
@@ -147,7 +147,7 @@ def _config(
 
 
 def _names(topics: Iterable[object]) -> tuple[str, ...]:
-    """Return the names of topics; partitions of them cannot be had."""
+    """Return the names of topics; single partitions cannot be given."""
     given = tuple(topics)
     for each in given:
         if isinstance(each, TopicPartition):
@@ -170,7 +170,7 @@ def _check_trigger(mode: str, trigger_count: int) -> None:
 
 
 def _report_end(worker: Worker, processing: asyncio.Task[None]) -> None:
-    """Have the worker end too when nothing processes records any more."""
+    """End the worker, too, when the task that processes records ends."""
     if worker.inbox.is_closed:
         return
     if processing.cancelled():
@@ -188,26 +188,26 @@ def _metrics(worker: Worker | None) -> RegionMetrics:
 
 
 class RegionConsumer:
-    """An operator of a region in a process of its own, or several in threads of one.
+    """An operator of a region, in a process of its own or in a thread beside others.
 
     `run` calls the function in the calling thread, for the records of one partition at a time, in
     order. What the function returns goes to the sink, and what it keeps in `state` stays with the
-    partition. Nothing of both is visible before a checkpoint of the whole region holds it, and
-    after a failure each record is processed again from there: readers of the sink see each once.
+    partition. Neither is visible before a checkpoint of the whole region contains it. After a
+    failure, records are processed again from there: readers of the sink see each record once.
 
-    The function must be repeatable: the same records and the same state give the same rows.
+    The function must be deterministic: the same records and the same state give the same rows.
 
     Args:
-        region: Name of the region; all its processes give the same.
+        region: Name of the region, the same in all its processes.
         topics: Topics to read.
         function: Called with the partition, its next records and its state; returns rows for the
-            sink (an iterable, or what the sink takes), or None.
-        sink: Where rows go.
+            sink (an iterable, or what the sink accepts), or None.
+        sink: Takes the rows.
         **settings: See `RegionConsumerSettings`; `operator` and `group_id` are required. Kafka's
             settings as `kohort.Consumer` takes them.
 
     Raises:
-        ConfigError: A setting makes no sense.
+        ConfigError: A setting is unknown or has an invalid value.
     """
 
     def __init__(
@@ -239,13 +239,13 @@ class RegionConsumer:
         self.stop()
 
     def run(self) -> None:
-        """Work until `stop` is called, in another thread or by the handler of a signal.
+        """Work until another thread or a signal handler calls `stop`.
 
         Raises:
-            FunctionError: The function raised; its error is the cause.
-            RegionError: The operator cannot go on; says why.
-            KafkaError: The brokers refuse.
-            LocalProtocolError: It runs already, or ran before.
+            FunctionError: The function raised; its error is `__cause__`.
+            RegionError: The operator cannot go on; the message says why.
+            KafkaError: The brokers refuse a request.
+            LocalProtocolError: `run` was called before.
         """
         if self._thread is not None:
             raise LocalProtocolError("a RegionConsumer runs once; make another one")
@@ -290,7 +290,7 @@ class RegionConsumer:
             return
         work = Work(worker.report, worker.writer_for)
         while not worker.inbox.is_closed:
-            # Waits a while only, so that the handler of a signal runs soon.
+            # A short wait, so that a signal handler runs soon.
             item = worker.inbox.take(_PATIENCE_S)
             if item is not None:
                 try:
@@ -316,10 +316,10 @@ class RegionConsumer:
         self._on_loop(lambda worker: worker.close())
 
     def make_consistent(self, why: str = "") -> None:
-        """Ask the region for a checkpoint now, as `kohort region drain` does; do not wait for it.
+        """Ask the region for a checkpoint now, as `kohort region drain` does, without waiting.
 
-        Any thread may call, and the function too. Then the call that is under way, or more, is in
-        the checkpoint. `state.completed` of this object tells when it is complete.
+        Any thread may call this, and so may the function: then the checkpoint contains at least the
+        call that is under way. `state.completed` tells when the checkpoint is complete.
 
         Args:
             why: For the history of the region.
@@ -348,12 +348,12 @@ class RegionConsumer:
         return None if self._worker is None else self._worker.state
 
     def metrics(self) -> RegionMetrics:
-        """Return what was counted so far, see `RegionMetrics`; any thread may call."""
+        """Return the current metrics, see `RegionMetrics`; any thread may call this."""
         return _metrics(self._worker)
 
 
 class AsyncRegionConsumer:
-    """`RegionConsumer` for a coroutine function, on the running loop; arguments as there."""
+    """`RegionConsumer` for a coroutine function, on the running loop; same arguments."""
 
     def __init__(
         self,
@@ -370,7 +370,7 @@ class AsyncRegionConsumer:
         self._stop_asked = False
 
     async def run(self) -> None:
-        """Work until `stop`; raises as `RegionConsumer.run`."""
+        """Work until `stop`; raises the errors of `RegionConsumer.run`."""
         if self._worker is not None:
             raise LocalProtocolError("an AsyncRegionConsumer runs once; make another one")
         self._worker = Worker(self._config, self._sink)
@@ -405,7 +405,7 @@ class AsyncRegionConsumer:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                # Something that the function has waited for was cancelled, not this task.
+                # Something that the function awaited was cancelled, not this task.
                 raise failed(item, error) from error
             except Exception as error:
                 raise failed(item, error) from error
@@ -416,7 +416,7 @@ class AsyncRegionConsumer:
     def make_consistent(self, why: str = "") -> None:
         """Ask the region for a checkpoint now; see `RegionConsumer.make_consistent`.
 
-        Only the loop of `run` may call.
+        Call it on the loop of `run` only.
         """
         if self._worker is not None:
             self._worker.make_consistent(why or f"asked by {self.operator}")
@@ -443,5 +443,5 @@ class AsyncRegionConsumer:
         return None if self._worker is None else self._worker.state
 
     def metrics(self) -> RegionMetrics:
-        """Return what was counted so far, see `RegionMetrics`; any thread may call."""
+        """Return the current metrics, see `RegionMetrics`; any thread may call this."""
         return _metrics(self._worker)

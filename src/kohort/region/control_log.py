@@ -1,7 +1,7 @@
-"""The control topic of a region: made, checked, read from its newest snapshot on, appended to.
+"""The control topic of a region: creates, checks, reads and extends it.
 
-All processes of a region fold the same log (decision 0026). This shell knows Kafka and
-nothing of what the records mean.
+Reading begins at the newest snapshot. All processes of a region fold the same log (decision 0026).
+This shell knows Kafka, and does not know what the records mean.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOST = (
     "the positions and states of the region are gone with it. Start a region of another name, with "
     "an output of its own"
 )
-# Brokers refuse records of a process whose clock is an hour ahead, unless theirs counts.
+# Brokers refuse records of a process whose clock is an hour ahead, unless their own clock counts.
 BROKERS_CLOCK: Mapping[str, str] = {"message.timestamp.type": "LogAppendTime"}
 _CONFIGS: Mapping[str, str] = {
     **BROKERS_CLOCK,
@@ -48,19 +48,19 @@ _CONFIGS: Mapping[str, str] = {
     "max.message.bytes": str(VALUE_BYTES_MAX + 1_000_000),
 }
 _POLL_MS = 1_000
-# How often it is looked whether the topic is still the one that was opened.
+# How often to check that the topic is still the one that was opened.
 _LOOK_S = 5.0
-# So long brokers may take to know a topic that was just made, and how often they are asked.
+# How long brokers may take to know a new topic, and how often to ask them.
 _APPEARS_S = 30.0
 _AGAIN_S = 0.1
-# A broker that has just started may not know a topic: it is gone when so many looks miss it.
+# A broker that has just started may not know a topic yet. It is gone after this many misses.
 _LOOKS_WITHOUT = 2
 _GONE = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.OFFSET_OUT_OF_RANGE,
 )
-# So long a record may take that is on its way when the region ends.
+# How long a record in flight may take when the region ends.
 _CLOSE_S = 5.0
 # All records of an append have to fit into one batch.
 _BATCH_BYTES = VALUE_BYTES_MAX + 500_000
@@ -80,7 +80,7 @@ def state_topic(region: str) -> str:
 
 
 async def close_soon(producer: AsyncProducer) -> None:
-    """Close a producer of a region; what it cannot send soon must not hide why the region ends."""
+    """Close a producer; a failure to send must not hide why the region ends."""
     try:
         await producer.close(_CLOSE_S)
     except KohortError as error:
@@ -96,7 +96,7 @@ async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
 
     Raises:
         ControlTopicError: It has several partitions, or is not compacted.
-        KafkaError: The brokers cannot be asked, or refuse.
+        KafkaError: The brokers cannot be reached, or refuse.
     """
     count, policy = await _described(admin, topic)
     if count != 1:
@@ -107,8 +107,8 @@ async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
     if not keeps_all(policy):
         raise ControlTopicError(
             f"{topic} has cleanup.policy={policy} and must have compact: the state of a region "
-            "would be deleted. If somebody has changed it, set it again. If the region worked "
-            "before, the topic was deleted and another client made it anew by asking for it: "
+            "would be deleted. If the policy was changed, set it back. If the region worked "
+            "before, the topic was deleted and another client recreated it by asking for it: "
             f"{_LOST}. If it never did, delete the topic and let kohort make it"
         )
 
@@ -116,7 +116,7 @@ async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
 async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
     """Return how many partitions a topic has, and its clean-up policy.
 
-    Not every broker knows at once a topic that was just made, so they are asked again.
+    Not every broker knows a new topic at once, so this asks again.
     """
     resource = ConfigResource("topic", topic)
     end = asyncio.get_running_loop().time() + _APPEARS_S
@@ -139,8 +139,8 @@ class ControlLog:
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
-        create: Whether to make the topic if it is missing.
-        replication_factor: Copies of the topic that is made; -1 is the broker's default.
+        create: Whether to create the topic if it is missing.
+        replication_factor: Copies of a topic that is created; -1 is the broker's default.
     """
 
     def __init__(
@@ -166,18 +166,18 @@ class ControlLog:
         self._advanced = asyncio.Event()
         self._identified = asyncio.Event()
         self._looks_without = 0
-        # Why nobody follows the log any more.
+        # Why `follow` ended.
         self._failure: Exception | None = None
         self._patience = Patience()
 
     # ------------------------------------------------------------------------- opening and closing
 
     async def open(self) -> None:
-        """Find or make the topic, and check that it can hold a region.
+        """Find or create the topic, and check that it can hold a region.
 
         Raises:
             ControlTopicError: It is missing, has several partitions, or is not compacted.
-            KafkaError: The brokers cannot be asked, or refuse.
+            KafkaError: The brokers cannot be reached, or refuse.
         """
         async with AsyncAdminClient(**admin_settings(self._settings)) as admin:
             await self._find(admin)
@@ -219,24 +219,24 @@ class ControlLog:
                 raise
 
     async def _check_is_new(self, admin: AsyncAdminClient, topics: frozenset[str]) -> None:
-        """Refuse to begin a region anew of which the control topic alone is missing.
+        """Refuse to begin again a region that has lost only its control topic.
 
-        The topic of its states is made after it, so another process has made both meanwhile, or
-        the control topic was deleted.
+        The state topic is created after it. So either another process has created both meanwhile,
+        or the control topic was deleted.
         """
         states, loop = state_topic(self.region), asyncio.get_running_loop()
         end = loop.time() + _LOOK_S
         while states in topics and self.topic not in topics:
             if loop.time() > end:
                 raise ControlTopicError(
-                    f"{self.topic} is missing and {states} is there: the control topic was "
+                    f"{self.topic} is missing, but {states} exists: the control topic was "
                     f"deleted, {_LOST}. To use this name again, delete {states} as well"
                 )
             await asyncio.sleep(_AGAIN_S)
             topics = await admin.list_topics()
 
     async def close(self) -> None:
-        """Close the clients; what could not be appended until now is given up soon."""
+        """Close the clients; records that cannot be appended soon are given up."""
         if self._consumer is not None:
             await self._consumer.close()
         if self._producer is not None:
@@ -245,18 +245,18 @@ class ControlLog:
     # ------------------------------------------------------------------------------------- reading
 
     def on_state(self, told: Told) -> None:
-        """Have a function called with each state that can be trusted, on the loop."""
+        """Call a function with each state that can be trusted, on the loop."""
         self._listeners.append(told)
 
     def on_record(self, heard: Heard) -> None:
-        """Have a function called with each record that is read, trusted or not, on the loop."""
+        """Call a function with each record that is read, trusted or not, on the loop."""
         self._hearers.append(heard)
 
     async def follow(self) -> None:
-        """Read the log for ever; who waits for it gets the error by which that ends.
+        """Read the log until an error ends that; those who wait for the log get the error, too.
 
         Raises:
-            ControlTopicError: The topic is gone, was made anew, or lost records.
+            ControlTopicError: The topic was deleted or recreated, or lost records.
             RegionError: The log cannot be folded.
             KafkaError: It cannot be read, and waiting does not help.
         """
@@ -304,12 +304,12 @@ class ControlLog:
             raise self._named(error) from error
 
     def _named(self, error: KafkaError) -> KohortError:
-        """Return the error of a control topic that is not the one that was opened any more."""
+        """Return the error to raise if the topic is not the one that was opened any more."""
         if error.code == ErrorCode.INVALID_TIMESTAMP:
             return ControlTopicError(
                 f"{self.topic} takes no record of this process, whose clock is too far from the "
                 f"brokers' ({error}). Set the clock of this machine, or give the topic "
-                "message.timestamp.type=LogAppendTime, as topics have that this version makes"
+                "message.timestamp.type=LogAppendTime, which this version sets in new topics"
             )
         if error.code not in _GONE:
             return error
@@ -318,7 +318,7 @@ class ControlLog:
         )
 
     async def _reach(self, consumer: AsyncConsumer) -> None:
-        """Tell the reader where the log ends, once everything before it was taken."""
+        """Tell the reader where the log ends, once it has read everything before."""
         end = await self.end()
         if consumer.positions().get(self._place, 0) >= end:
             self._note(self.reader.reach(end))
@@ -346,7 +346,7 @@ class ControlLog:
         self._looks_without = 0
         if self.topic_id and self.topic_id != str(found):
             raise ControlTopicError(
-                f"{self.topic} was deleted and made anew: its id was {self.topic_id} and is "
+                f"{self.topic} was deleted and recreated: its id was {self.topic_id} and is now "
                 f"{found}: {_LOST}"
             )
         self.topic_id = str(found)
@@ -358,7 +358,7 @@ class ControlLog:
                 is_there = self.topic in await admin.list_topics()
             except KohortError as error:
                 log.warning(
-                    "region %s: whether %s is there is not known: %s",
+                    "region %s: cannot find out whether %s exists: %s",
                     self.region, self.topic, error,
                 )  # fmt: skip
                 return
@@ -367,7 +367,7 @@ class ControlLog:
             raise ControlTopicError(f"{self.topic} was deleted: {_LOST}")
 
     async def identified(self) -> str:
-        """Wait until the id of the topic is known, and return it; `follow` has to run.
+        """Wait until the id of the topic is known, and return it; `follow` must be running.
 
         Raises:
             Exception: What has ended `follow`.
@@ -381,10 +381,10 @@ class ControlLog:
             raise self._failure
 
     async def caught_up(self) -> RegionState:
-        """Read to the end as it is now, and return the state there; `follow` has to run.
+        """Read to the current end, and return the state there; `follow` must be running.
 
         Raises:
-            KafkaError: The end cannot be found out.
+            KafkaError: The end offset is not known.
             Exception: What has ended `follow`.
         """
         self._check_followed()
@@ -395,7 +395,7 @@ class ControlLog:
         return state
 
     async def advanced(self) -> RegionState | None:
-        """Wait until more of the log was read, and return the state; None: not to be trusted.
+        """Wait until more of the log is read, and return the state, or None if it is not trusted.
 
         Raises:
             Exception: What has ended `follow`.
@@ -405,27 +405,27 @@ class ControlLog:
         return self.reader.state
 
     async def end(self) -> int:
-        """Return the offset behind the last record."""
+        """Return the offset after the last record."""
         return (await self._opened().end_offsets([self._place]))[self._place]
 
     # ----------------------------------------------------------------------------------- appending
 
     async def append(self, records: Sequence[RegionRecord]) -> int:
-        """Append records as one batch, each under a key of its own.
+        """Append records as one batch, each with a key of its own.
 
         Returns:
-            Up to where the log has to be read before it is known what became of them.
+            The offset up to which the log must be read to know what became of them.
 
         Raises:
             RegionRecordError: No reader could read a record; nothing is written.
-            KafkaError: A record is too large, or there is no right to write.
+            KafkaError: A record is too large, or writing is not allowed.
         """
         pairs = [encode(record, uuid.uuid4().hex) for record in records]
         self._check_readable(pairs)
         return await self._send(pairs)
 
     def _check_readable(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Refuse what readers would pass over: its writer would say it again without end."""
+        """Refuse a record that readers would ignore: its writer would send it again without end."""
         for key, value in pairs:
             try:
                 decode(key, value)
@@ -436,7 +436,7 @@ class ControlLog:
                 ) from error
 
     async def trim(self, before: int, writer: tuple[int, str]) -> int:
-        """Append tombstones for what a snapshot replaces; returns as `append`."""
+        """Append tombstones for what a snapshot replaces; returns what `append` returns."""
         keys = self.reader.removable(before)
         marker = encode(Trimmed(*writer, len(keys)), uuid.uuid4().hex)
         return await self._send([*((key, None) for key in keys), marker])
@@ -452,7 +452,7 @@ class ControlLog:
         except KafkaError as error:
             if not error.retriable:
                 raise self._named(error) from error
-            log.warning("region %s: an append ended with %s; the log is read", self.region, error)
+            log.warning("region %s: an append ended with %s; reads the log", self.region, error)
             return await self._end_for_sure()
         return max(each.offset for each in placed) + 1
 

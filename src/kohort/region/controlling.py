@@ -1,6 +1,6 @@
 """Runs the machine of a controller: every operator carries one, and one candidate is active.
 
-A group with one partition chooses who tries; who is the controller the log says.
+A group with one partition chooses which candidate tries. The log says which one is the controller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("kohort.region")
 
 _DESCRIBE_S = 1.0
 _POLL_MS = 500
-# The group that chooses finds out about a killed process as soon as that of the operators does.
+# The candidates' group notices a killed process as soon as the operators' group does.
 _OF_MEMBERS = ("session_timeout_ms", "heartbeat_interval_ms")
 
 
@@ -53,7 +53,7 @@ class Controlling:
 
     Args:
         machine: Decides.
-        control: The region's log; somebody follows it.
+        control: The region's log; `follow` must be running.
         publisher: Makes output visible.
         settings: How to reach the brokers.
         group_id: The group of the operators.
@@ -81,10 +81,10 @@ class Controlling:
         self._is_chosen = False
 
     async def run(self) -> None:
-        """Be a candidate for ever.
+        """Be a candidate until cancelled.
 
         Raises:
-            KafkaError: The brokers refuse what a controller needs.
+            KafkaError: The brokers refuse a request that a controller needs.
         """
         group = f"{self._control.topic}-controller"
         admin_of = admin_settings(self._settings)
@@ -150,15 +150,15 @@ class Controlling:
 
     @property
     def _is_controller(self) -> bool:
-        """Whether the log says that this is the one that decides."""
+        """Whether the log names this candidate as the controller."""
         state = self._state
         return state is not None and state.controller == self.machine.config.incarnation
 
     async def show_last(self, patience_s: float) -> None:
-        """Wait until the output of complete checkpoints is visible, if that is this one's to do.
+        """If this is the controller, wait until the output of complete checkpoints is visible.
 
         Args:
-            patience_s: How long at most.
+            patience_s: How long at most, in seconds.
         """
         try:
             async with asyncio.timeout(patience_s):
@@ -174,17 +174,17 @@ class Controlling:
             )  # fmt: skip
 
     def ask(self, what: str, *, force: bool = False, why: str = "") -> None:
-        """Want something of the region."""
+        """Ask the region for a drain, a reset or a stop."""
         self.tell(Asked(what, force, why))
 
     def tell(self, event: ControllerInput) -> None:
-        """Tell the machine something, and do what it wants done.
+        """Pass an input to the machine, and carry out its effects.
 
-        Timers call it as well, and so what goes wrong ends the candidate here.
+        Timers call it as well, so an error ends the candidate here.
         """
         try:
             self._decide(event)
-        except Exception as error:  # noqa: BLE001  # whatever it is, `run` raises it
+        except Exception as error:  # noqa: BLE001  # `run` raises it
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
@@ -219,7 +219,7 @@ class Controlling:
 
     async def _trim(self, trim: Trim) -> None:
         state = self._control.reader.state
-        writer = (state.epoch, state.controller) if state is not None else (0, "nobody")
+        writer = (state.epoch, state.controller) if state is not None else (0, "none")
         self.tell(Appended(trim.token, await self._control.trim(trim.before, writer)))
 
     async def _publish(self, publish: Publish) -> None:
@@ -227,10 +227,10 @@ class Controlling:
         try:
             await asyncio.to_thread(self._publisher.check, publish.shown)
             await asyncio.to_thread(self._publisher.publish, publish.checkpoint, outputs)
-        except Exception as error:  # whatever the sink raises, it is tried again
+        except Exception as error:  # any error of the sink leads to another try
             is_known = isinstance(error, (OSError, KohortError))
             log.error(
-                "region %s: the output of checkpoint %d cannot become visible, which is tried "
+                "region %s: the output of checkpoint %d cannot become visible, will try "
                 "again: %s",
                 self._control.region, publish.checkpoint, error,
                 exc_info=not is_known,

@@ -1,9 +1,9 @@
 """The output of a region in a Delta Lake table: one commit for each checkpoint.
 
-The files of a cut lie in the table's directory, where no reader looks for them before a commit
-names them. The commit of checkpoint n also sets the application transaction of the region to n, so
-a controller that comes again sees that it has been made. Another transaction says which control
-topic the numbers belong to.
+The files of a cut are in the table's directory; readers ignore them until a commit names them. The
+commit of checkpoint n also sets the application transaction of the region to n, so a controller
+that tries again sees that the commit exists. Another transaction says which control topic the
+numbers belong to.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from kohort.region.sinks import CutWriter, TaskFile, TaskWriter
 
-# Delta passes over names with an underscore in front, vacuum too.
+# Delta ignores names that begin with an underscore, and so does its vacuum.
 _LISTS = "_kohort"
 # Each attempt re-reads the table, so one lost race costs one attempt.
 _ATTEMPTS = 20
@@ -50,9 +50,9 @@ _MARK = "kohort-region"
 
 
 class DeltaPublisher:
-    """Makes the output of a region visible in a Delta table, and writes none itself.
+    """Makes the output of a region visible in a Delta table; it writes no rows itself.
 
-    That is all that a controller without an operator needs; operators have a `DeltaSink`.
+    A controller without an operator needs no more. Operators have a `DeltaSink`.
 
     Args:
         table: A directory that all processes of the region share, or a URI of an object store.
@@ -69,18 +69,18 @@ class DeltaPublisher:
         self._region = ""
         self._application = ""
         self._owner = ("", 0)
-        # Up to this version the table is known not to be set back behind that checkpoint.
+        # Up to this version, no RESTORE has taken the table back behind that checkpoint.
         self._looked_at = -1
         self._shown = 0
-        # The columns of the table to which the files of the last checkpoint fitted.
+        # The columns of the table that the files of the last checkpoint matched.
         self._fitted: tuple[str, list[str]] | None = None
 
     def open(self, region: str, region_id: str, shown: int) -> None:
-        """Check that the table is no other region's, if an operator has made it already.
+        """Check that the table belongs to this region, if an operator has created it already.
 
         Raises:
-            SinkError: It is another region's of this name, needs a writer that this is not, or does
-                not show what was published.
+            SinkError: It belongs to another region of this name, needs a writer feature that is not
+                supported, or does not show what was published.
         """
         self._note_region(region, region_id)
         self.check(shown)
@@ -136,7 +136,7 @@ class DeltaPublisher:
         return None
 
     def _shown_at(self, version: int) -> int:
-        """Return the newest checkpoint in a version of the table; 0: none, or it is not known."""
+        """Return the newest checkpoint in a version of the table; 0: none, or unknown."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -145,7 +145,7 @@ class DeltaPublisher:
         try:
             options = dict(self._storage.options)
             table = DeltaTable(self._storage.uri, version=version, storage_options=options)
-        except DeltaError:  # the log of that version is gone
+        except DeltaError:  # the log has that version no more
             return 0
         return table.transaction_version(self._application) or 0
 
@@ -173,9 +173,9 @@ class DeltaPublisher:
         known = table.transaction_version(self._owner[0])
         if known is not None and known != self._owner[1]:
             raise SinkError(
-                f"{uri} holds output of a region {self._region!r} whose control topic was "
-                "another one: the new one counts its checkpoints from one, and all of them would "
-                "be taken for repetitions. If the control topic was deleted, the state and "
+                f"{uri} holds output of a region {self._region!r} that had another control "
+                "topic: the new one counts its checkpoints from one, and all of them would "
+                "look like repetitions. If the control topic was deleted, the state and "
                 "positions of the region are gone with it. Give the region another name, or "
                 "another table"
             )
@@ -207,10 +207,10 @@ class DeltaPublisher:
         raise SinkError(f"{self._storage.uri}: others won the commit {_ATTEMPTS} times")
 
     def _commit(self, table: DeltaTable, checkpoint: int, files: Sequence[WrittenFile]) -> None:
-        """Commit right behind the version that was looked at: a RESTORE must not come between.
+        """Commit right after the version that was checked: no RESTORE may come in between.
 
         Raises:
-            CommitFailedError: Another commit was first.
+            CommitFailedError: Another commit came first.
             SinkError: The table cannot be written to.
         """
         from deltalake import CommitProperties
@@ -247,7 +247,7 @@ class DeltaPublisher:
         return files
 
     def _check_columns(self, table: DeltaTable, files: Iterable[WrittenFile]) -> None:
-        """Refuse files whose columns are not the table's any more, as others have changed it."""
+        """Refuse files whose columns no longer match the table, as another writer changed it."""
         shape = table.schema().to_json(), table.metadata().partition_columns
         if shape == self._fitted:
             return
@@ -280,14 +280,14 @@ class DeltaPublisher:
             return pa.schema([*pq.read_schema(source), *partitions])
 
     def _check_nulls(self, table: DeltaTable, files: Iterable[WrittenFile]) -> None:
-        """Refuse files that were written before the table got a NOT NULL which they break."""
+        """Refuse files that break a NOT NULL which the table got after they were written."""
         required = required_fields(table)
         for file in files:
             broken = null_in(file, required)
             if broken is not None:
                 raise SinkError(
-                    f"{self._storage.uri}: column {dotted(broken)!r} must not be null since rows "
-                    f"were written in which it is ({file.path}). Nothing of this checkpoint "
+                    f"{self._storage.uri}: column {dotted(broken)!r} became NOT NULL after rows "
+                    f"were written in which it is null ({file.path}). Nothing of this checkpoint "
                     "becomes visible until the table allows null there"
                 )
 
@@ -297,7 +297,7 @@ class DeltaPublisher:
             if info.size != file.size:
                 raise SinkError(
                     f"{self._storage.uri}/{file.path} belongs to checkpoint {checkpoint} and is "
-                    "missing or cut off: somebody removed it. Nothing of this checkpoint becomes "
+                    "missing or truncated, not by this region. Nothing of this checkpoint becomes "
                     "visible until it is back"
                 )
 
@@ -311,7 +311,7 @@ class DeltaSink(DeltaPublisher):
         partition_by: Columns to partition the table by when it is created.
         storage_options: deltalake's options for the object store, such as credentials.
         schema_mode: `merge` adds columns that the table lacks, `strict` refuses them.
-        target_file_bytes: Begin another file when one has grown beyond this; None for one a cut.
+        target_file_bytes: Size in bytes at which to begin another file; None: one for each cut.
 
     Raises:
         ValueError: The table's scheme is not supported.
@@ -334,11 +334,11 @@ class DeltaSink(DeltaPublisher):
         self._target_file_bytes = target_file_bytes
 
     def open(self, region: str, region_id: str, shown: int) -> None:
-        """Make the table unless it is there, and check that it fits and is no other region's.
+        """Create the table unless it exists; check its columns, and that it belongs to this region.
 
         Raises:
-            SinkError: It is another region's of this name, needs a writer that this is not, or does
-                not show what was published.
+            SinkError: It belongs to another region of this name, needs a writer feature that is not
+                supported, or does not show what was published.
             DeltaAppendError: Its columns do not fit.
         """
         self._note_region(region, region_id)
@@ -351,11 +351,11 @@ class DeltaSink(DeltaPublisher):
         fit_columns(table, self._schema, self._schema_mode, uri)
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
-        """Return what takes the output of an operator in an attempt."""
+        """Return a writer for the output of an operator in an attempt."""
         return _DeltaWriter(self._storage, self._layout, self._schema, f"{attempt}-{operator.name}")
 
     def _layout(self) -> FileLayout:
-        """How the rows of a cut become files; the table may have got a NOT NULL since the last."""
+        """Return how to write the rows of a cut; the table may have changed since the last one."""
         table = self._table() if self._exists() else None
         schema = self._schema if table is None else completed(self._schema, table)
         return FileLayout(
@@ -367,7 +367,7 @@ class DeltaSink(DeltaPublisher):
         )
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:  # noqa: ARG002  # the protocol's
-        """Return what makes the writer of a task."""
+        """Return a factory for the writer of a task."""
         return partial(_DeltaTask, self._storage, self._layout())
 
     def hand_over(
@@ -459,7 +459,7 @@ def _store(storage: TableStorage, place: FileSystem, name: str, content: bytes) 
             file.flush()
             os.fsync(file.fileno())
         _sync(path.parent)
-    else:  # a put is durable when it returns
+    else:  # a put that has returned is durable
         with place.open_output_stream(name) as stream:
             stream.write(content)
 
@@ -494,7 +494,7 @@ def _digest(content: bytes) -> str:
 
 
 def _number(text: str) -> int:
-    """Return a number that stands for a text; transactions of Delta have numbers alone."""
+    """Return a number for a text: transactions of Delta can only hold numbers."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> (
         64 - _BITS
     )

@@ -1,8 +1,8 @@
-"""The drain of the original, for regions with `rebalance="reset"`.
+"""The drain as in IBM Streams, for regions with `rebalance="reset"`.
 
-For its part of a checkpoint an operator stops polling, empties the queue of the function, and
-commits all its offsets to the group in one synchronous request. The others make their part beside
-the records that go on.
+For its part of a checkpoint, the operator stops polling, empties the queue of the function, and
+commits all its offsets to the group in one synchronous request. In other regions, operators take
+part in a checkpoint while they go on processing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Draining:
     Args:
         consumer: Commits; it is not polled during a drain.
         inbox: The queue of the function.
-        empties_queue: Whether the function gets nothing until the drain is over. In a region that
-            is operator-driven the drain was asked for, and the queue stays.
+        empties_queue: Whether the function gets no records until the drain is over. In an
+            operator-driven region an operator asked for the drain, and the queue stays.
         limit_ms: How long a commit may take, and how long polling may stop, in milliseconds.
     """
 
@@ -48,14 +48,14 @@ class Draining:
             self._inbox.set_aside()
 
     def end(self) -> bool:
-        """Poll again, and give the queue back; returns whether there was a drain."""
+        """Poll again, and restore the queue; return whether there was a drain."""
         was_on = not self._is_over.is_set()
         self._is_over.set()
         self._inbox.put_back()
         return was_on
 
     async def may_poll(self) -> None:
-        """Wait until no drain is on; not for ever, as members that do not poll are thrown out."""
+        """Wait for the end of a drain, but not too long: the group removes silent members."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limit_ms / 1000):
                 while not self._is_over.is_set():  # another one may begin before this wakes up
@@ -73,7 +73,7 @@ class Draining:
             places: The partitions of the assignment; others are left out.
 
         Raises:
-            KohortError: The group did not take them, be it of one partition.
+            KohortError: The group refused the offset of at least one partition.
         """
         offsets = {
             place: OffsetAndMetadata(positions[partition])

@@ -1,4 +1,4 @@
-"""What can go wrong with a region, by name."""
+"""The errors of a region."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class RegionError(KohortError):
 
 
 class RegionRecordError(RegionError):
-    """Bytes of the control topic are no record of a region; every reader passes them over."""
+    """Bytes in the control topic are not a record of a region; every reader ignores them."""
 
 
 class NewerRecordError(RegionRecordError):
-    """A record was written by a newer version, and a reader that passed it over would be wrong."""
+    """A newer version wrote a record, and a reader that ignored it would be wrong."""
 
 
 class RegionLogError(RegionError):
@@ -22,11 +22,11 @@ class RegionLogError(RegionError):
 
 
 class LogGapError(RegionLogError):
-    """Records are missing that no snapshot covers: deleted by somebody, or by retention."""
+    """Records are missing that no snapshot covers: by hand or by retention, they were deleted."""
 
 
 class ForkedSnapshotError(RegionLogError):
-    """A snapshot differs from what the records before it fold to."""
+    """A snapshot differs from the fold of the records before it."""
 
 
 class OperatorFencedError(RegionError):
@@ -38,32 +38,32 @@ class DifferentRegionError(RegionError):
 
 
 class ControlTopicError(RegionError):
-    """The control topic is missing, gone, or cannot hold a region."""
+    """The control topic is missing, was deleted, or cannot hold a region."""
 
 
 class StateLimitError(RegionError):
-    """The state of partitions is larger than a region takes; learner tasks are for such state."""
+    """The state of partitions is too large for a region; for such state use learner tasks."""
 
 
 class RegionStateError(RegionError):
-    """The state of a partition cannot be read back."""
+    """The stored state of a partition cannot be read."""
 
 
 class SourceError(RegionError):
-    """Records that the region has not read yet are gone: deleted, or their topic was."""
+    """Records, or a whole topic, were deleted before the region read them."""
 
 
 class SinkError(RegionError):
-    """Output is missing, damaged, or somebody else writes where the region does."""
+    """Output is missing or damaged, or another writer uses the place of the region's output."""
 
 
 class RegionQueryError(RegionError):
-    """A Spark query cannot be an operator of a region; says what to change."""
+    """A Spark query cannot be an operator of a region; the message says what to change."""
 
 
 class RegionOrderError(RegionError):
-    """Records of a partition came out of order, in several tasks, or are not of the batch."""
+    """Records of a partition came out of order, in several tasks, or from another batch."""
 
 
 class FunctionError(RegionError):
-    """The function of the application raised; the cause says what."""
+    """The application's function raised; its error is `__cause__`."""

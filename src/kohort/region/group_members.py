@@ -12,7 +12,7 @@ from kohort.region.machines.events import GroupMember
 if TYPE_CHECKING:
     from kohort.client.async_admin import AsyncAdminClient
 
-# In other states a member that lives may be missing for a moment.
+# In other states a live member may be missing for a moment.
 _AT_REST = frozenset(("Stable", "Empty", "Dead"))
 
 
@@ -21,7 +21,7 @@ class OperatorGroup(Struct, frozen=True):
 
     Attributes:
         members: Its members.
-        is_at_rest: Whether no rebalance is under way, so that each member that lives is among them.
+        is_at_rest: Whether no rebalance is under way, so that `members` has every live member.
         topics: What its members subscribe to by name.
     """
 
@@ -31,7 +31,7 @@ class OperatorGroup(Struct, frozen=True):
 
 
 async def described(admin: AsyncAdminClient, group_id: str) -> OperatorGroup:
-    """Return a group as it is now; one without members if there is no such group.
+    """Return a group as it is now; a group that does not exist has no members.
 
     Raises:
         KafkaError: It cannot be described.

@@ -1,4 +1,4 @@
-"""Looks at a region from outside, and asks it for something; no part of it itself."""
+"""Inspects a region from outside, and asks it for drains, resets and stops."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from kohort.region.machines.state import Operator, RegionState
 
 
-# So long a wish that has timed out looks for operators that are gone.
+# How long a request that timed out looks for operators that are gone.
 _LOOK_S = 5.0
-# Forced resets are counted for so long.
+# Forced resets count for this long.
 _LATELY_MS = 3_600_000
 
 
 class RegionWaitError(RegionError):
-    """What was asked for did not happen in time; says what the region waits for."""
+    """A request was not fulfilled in time; the message says what the region waits for."""
 
 
 class Entry(Struct, frozen=True):
     """A record of the control topic.
 
     Attributes:
-        offset: Where it lies.
+        offset: Its offset.
         timestamp: When it was written, in milliseconds since 1970.
         record: The record; None: a tombstone.
     """
@@ -69,10 +69,10 @@ async def opened(
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
-        prepare: Called with the log before any of it is read.
+        prepare: Called with the log before reading begins.
 
     Raises:
-        ControlTopicError: There is no such region.
+        ControlTopicError: The region does not exist.
         KafkaError: The brokers cannot be asked, or refuse.
     """
     control = ControlLog(region, settings, create=False)
@@ -85,24 +85,24 @@ async def opened(
     finally:
         if following is not None:
             following.cancel()
-            # A waiter for the log is told why the log ended; see `ControlLog`.
+            # `ControlLog` tells waiters why the log ended.
             await asyncio.gather(following, return_exceptions=True)
         await control.close()
 
 
 class Sight(Struct, frozen=True):
-    """A region, and what its log does not show.
+    """A region, with facts that its log does not show.
 
     Attributes:
-        state: The region as its log has it.
-        strangers: Members of its group that are no operators of it.
-        problem: Why the group cannot be described; empty: it was.
-        gone: Operators that are not in the group any more; none while it rebalances.
-        waiting_s: For how long it has been waiting for operators, to the second; None: it is not.
-        missing_topics: Topics to which members subscribe by name, and which are not there.
-        forced_resets: How many forced resets there were lately; `max_resets` does not count them.
-        forced_since_ms: Since when they are counted, in milliseconds since 1970: for an hour at
-            most, and as far as the log has records; None: it has none.
+        state: The region according to its log.
+        strangers: Members of its group that are not its operators.
+        problem: Why the group cannot be described; empty if it was.
+        gone: Operators that are no longer in the group; none while it rebalances.
+        waiting_s: Seconds for which it has been waiting for operators; None: it is not waiting.
+        missing_topics: Topics to which members subscribe by name, and which do not exist.
+        forced_resets: Recent forced resets, which do not count for `max_resets`.
+        forced_since_ms: Begin of the time they are counted in, in milliseconds since 1970: an hour
+            ago, or the time of the log's first record; None: the log is empty.
     """
 
     state: RegionState
@@ -122,14 +122,14 @@ class _Clock:
         self._began_ms: int | None = None
         self._first_ms: int | None = None
         self._last_ms = 0
-        # The time of each forced reset, by its attempt: of two that are equal one counts.
+        # The time of each forced reset, by its attempt; repeated records count once.
         self._forced: dict[int, int] = {}
         control.on_record(self._hear)
 
     def _hear(self, record: ConsumerRecord) -> None:
         self._first_ms = record.timestamp if self._first_ms is None else self._first_ms
         self._last_ms = record.timestamp
-        with suppress(RegionError):  # the fold says what is wrong with it
+        with suppress(RegionError):  # the fold reports it
             known = None if record.value is None else decode(record.key, record.value)
             if isinstance(known, Drain | Reset):
                 self._began_ms = record.timestamp
@@ -137,14 +137,14 @@ class _Clock:
                 self._forced.setdefault(known.attempt, record.timestamp)
 
     def forced(self) -> tuple[int, int | None]:
-        """How many forced resets there were lately, and since when, by the log's own time."""
+        """Return the number of recent forced resets, and since when, by the log's time."""
         if self._first_ms is None:
             return 0, None
         since = max(self._first_ms, self._last_ms - _LATELY_MS)
         return sum(at >= since for at in self._forced.values()), since
 
     def waiting_s(self, state: RegionState) -> int | None:
-        """For how long a region has been waiting for operators."""
+        """Return how many seconds a region has been waiting for operators."""
         is_waiting = any(state.awaited()) or (state.drain is not None and state.drain.missing)
         if self._began_ms is None or not is_waiting:
             return None
@@ -155,12 +155,12 @@ class _Clock:
 async def sights(
     region: str, settings: ClientSettings
 ) -> AsyncIterator[Callable[[], Awaitable[Sight]]]:
-    """Yield what looks at a region that exists, and at its group, as often as it is called.
+    """Yield a function that inspects an existing region and its group.
 
     Raises:
-        ControlTopicError: There is no such region.
-        KafkaError: The brokers cannot be asked, or refuse; if only the group cannot be described,
-            the sight says so.
+        ControlTopicError: The region does not exist.
+        KafkaError: The brokers cannot be reached, or refuse. If only the group cannot be described,
+            the result says so.
     """
     clocks: list[_Clock] = []
     async with (
@@ -220,15 +220,15 @@ async def ask(
         what: `drain`, `reset` or `stop`.
         force: Whether a reset begins a fresh budget of resets in a row.
         why: For the region's history.
-        timeout_s: How long to wait, for the brokers too; then the group is looked at, which takes
-            some seconds at most.
+        timeout_s: How many seconds to wait, also for the brokers; after that, looking at the group
+            takes a few seconds more at most.
 
     Returns:
         The region afterwards.
 
     Raises:
-        RegionWaitError: It did not happen in time, or cannot; says who keeps it from happening.
-        ControlTopicError: There is no such region.
+        RegionWaitError: It did not happen in time, or cannot; the message says what prevents it.
+        ControlTopicError: The region does not exist.
     """
     asking = _Asking(region, what, force, why)
     try:
@@ -242,7 +242,7 @@ async def ask(
 
 
 class _Asking:
-    """One wish, said again when the region goes back before it is fulfilled."""
+    """One request, repeated when the region resets before it is fulfilled."""
 
     def __init__(self, region: str, what: str, force: bool, why: str) -> None:
         self._region = region
@@ -252,7 +252,7 @@ class _Asking:
         self._writer = f"{user()}.{os.getpid()}"
         self._attempt = 0
         self._cause = ""
-        # The region before it was asked, and as it was seen last; None: it was not read yet.
+        # The region before the request, and as seen last; None: not read yet.
         self._before: RegionState | None = None
         self._seen: RegionState | None = None
 
@@ -273,7 +273,7 @@ class _Asking:
             raise RegionWaitError(
                 f"region {self._region}: all operators have left, without a last checkpoint: what "
                 f"was processed since checkpoint {state.completed} is not in the output, and is "
-                f"processed again{self._went_back(before, state)}; operators say why in their logs"
+                f"processed again{self._went_back(before, state)}; the operators' logs say why"
             )
         return state
 
@@ -305,7 +305,7 @@ class _Asking:
         )
 
     async def _looked(self, settings: ClientSettings, seen: RegionState) -> Sight:
-        """Look at the region's group, too; if that does not go, what is in the log has to do."""
+        """Look at the region's group, too; if that fails, use only what the log says."""
         try:
             async with asyncio.timeout(_LOOK_S), sights(self._region, settings) as look_again:
                 return await look_again()
@@ -313,12 +313,12 @@ class _Asking:
             return Sight(seen)
 
     def _is_forgotten(self, state: RegionState) -> bool:
-        """Whether a reset has ended the checkpoint that was asked for."""
+        """Whether a reset has ended the requested checkpoint."""
         is_back = state.attempt > self._attempt and next(state.awaited(), None) is None
         return self._what == DRAIN and is_back
 
     def _went_back(self, before: RegionState, state: RegionState) -> str:
-        """Say how often the region went back meanwhile, and why."""
+        """Say how often the region reset meanwhile, and why."""
         times = state.attempt - before.attempt
         if self._what == RESET or times <= 0:
             return ""
@@ -327,7 +327,7 @@ class _Asking:
 
 
 def user() -> str:
-    """Return the name of this process's user; its number where it has no name, as in containers."""
+    """Return the name of this process's user, or its number where it has no name (containers)."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # OSError from Python 3.13 on

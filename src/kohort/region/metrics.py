@@ -1,4 +1,4 @@
-"""What a process of a region counts: as an operator, and as a candidate of the controller."""
+"""The metrics of a region's process: as an operator, and as a controller candidate."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from kohort.region.machines.records import RegionPartition
     from kohort.region.machines.state import RegionState
 
-# The averages are of so many drains or resets, as in IBM Streams.
+# Averages are over this many drains or resets, as in IBM Streams.
 AVERAGED = 10
 
-RegionMetrics = TypedDict(  # noqa: UP013  # the names of IBM Streams are no Python names
+RegionMetrics = TypedDict(  # noqa: UP013  # the names of IBM Streams are not Python names
     "RegionMetrics",
     {
         "nPartitionsAssigned": int,
@@ -33,9 +33,9 @@ RegionMetrics = TypedDict(  # noqa: UP013  # the names of IBM Streams are no Pyt
 )
 RegionMetrics.__doc__ = """Metrics of a worker, under the names that IBM Streams gave them.
 
-Of the operator: partitions and topics that the group has assigned to it, rebalances that it went
-through, records that wait for the function, how often reading paused because the queue was full,
-and how long its part of the last checkpoint, and of the slowest one, took.
+Of the operator: its assigned partitions and their topics, rebalances, records that wait for the
+function, how often reading paused because the queue was full, and how long its part of the last
+and of the slowest checkpoint took, in milliseconds.
 
 Of the region, as this process sees it: the phase, the last complete checkpoint, the attempt, resets
 in a row without a complete checkpoint, and averages over the last ten drains and resets.
@@ -43,7 +43,7 @@ in a row without a complete checkpoint, and averages over the last ten drains an
 
 
 class OperatorMetrics:
-    """What an operator counts."""
+    """The metrics of an operator."""
 
     def __init__(self) -> None:
         self.assigned = 0
@@ -55,16 +55,16 @@ class OperatorMetrics:
         self._drain_began: float | None = None
 
     def own(self, partitions: Iterable[RegionPartition]) -> None:
-        """Take note of the partitions that the group has assigned."""
+        """Record the partitions that the group has assigned."""
         topics = [each.topic for each in partitions]
         self.assigned, self.topics = len(topics), len(set(topics))
 
     def begin_drain(self, now: float) -> None:
-        """A checkpoint wants this operator's part."""
+        """Record that a checkpoint asks for this operator's part."""
         self._drain_began = now
 
     def end_drain(self, now: float) -> None:
-        """The part is in the log."""
+        """Record that this part is in the log."""
         if self._drain_began is not None:
             self.drain_ms = int(now - self._drain_began)
             self.drain_max_ms = max(self.drain_max_ms, self.drain_ms)
@@ -72,9 +72,9 @@ class OperatorMetrics:
 
 
 class ControllerMetrics:
-    """What a candidate sees of the region, whether or not it is the controller.
+    """The metrics of the region as a candidate sees it, controller or not.
 
-    Times are those between two looks at the log, by the clock of this process.
+    Times are measured between two reads of the log, by the clock of this process.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class ControllerMetrics:
         self._reset_began: float | None = None
 
     def folded(self, state: RegionState, now: float) -> None:
-        """Take note of the region's state."""
+        """Record the region's state."""
         self._time_drain(state, now)
         self._time_reset(state, now)
         self.state = state.phase.name
@@ -113,12 +113,12 @@ class ControllerMetrics:
 
     @property
     def average_drain_ms(self) -> float:
-        """Average time from the begin of a drain to its completion; 0: there was none."""
+        """Average milliseconds from the begin of a drain to its completion; 0: there was none."""
         return _average(self._drains)
 
     @property
     def average_reset_ms(self) -> float:
-        """Average time of a reset until every operator has gone back; 0: there was none."""
+        """Average milliseconds of a reset until every operator is back; 0: there was none."""
         return _average(self._resets)
 
 
@@ -129,7 +129,7 @@ def _average(times: deque[float]) -> float:
 def measured(
     operator: OperatorMetrics, controller: ControllerMetrics, pending: int
 ) -> RegionMetrics:
-    """Return both under their names.
+    """Return both under their names in IBM Streams.
 
     Args:
         operator: What the operator counted.

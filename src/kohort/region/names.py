@@ -1,11 +1,11 @@
-"""What an operator and its group may be called: records and file names have their names."""
+"""Limits for the names of an operator and its group, which go into records and file names."""
 
 from __future__ import annotations
 
 import re
 
-# The client id has the name and twelve characters more, and the records take 249; the key of a
-# record has it quoted, three characters for each byte, and may have 2,000.
+# The client id is the name and twelve more characters, of which records take 249. The key of a
+# # record has it quoted, three characters for each byte, and may have 2,000.
 OPERATOR_MAX = 200
 OPERATOR_BYTES_MAX = 600
 GROUP_MAX = 249
@@ -14,7 +14,7 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def problem_of(operator: str, group_id: str) -> str:
-    """Return why these cannot be names of an operator and its group; empty: they can.
+    """Return why these cannot be names of an operator and its group; empty if they can.
 
     Args:
         operator: Name of the operator.
@@ -35,7 +35,7 @@ def problem_of(operator: str, group_id: str) -> str:
 
 
 def in_file_names(prefix: str) -> str:
-    """Return what a file name may begin with, for people: the rest of it has to be unique.
+    """Return a prefix for file names that people can read; the rest of the name must be unique.
 
     Args:
         prefix: Checkpoint, attempt, and the name of an operator.

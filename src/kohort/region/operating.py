@@ -1,4 +1,4 @@
-"""Runs the machine of an operator: its consumer, its work, and what it appends to the log.
+"""Runs the machine of an operator: its consumer, its work, and its records in the log.
 
 Everything here runs on one event loop; the application's function runs elsewhere and takes its
 items from the inbox (`kohort.region.work`).
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.region")
 
 _POLL_MS = 100
-# After a reset the group may be about to rebalance: what is read now may be thrown away again.
+# After a reset the group may be about to rebalance, which would undo what is read now.
 _THROTTLE_S = 0.1
 _LOOK_S = 0.05
-# So long an orderly end waits for states to be removed: later only a sweep would find them.
+# How long closing waits for the removal of states, which otherwise only a sweep would find.
 _CLEAR_UP_S = 5.0
-# So long a topic of an assignment may be unknown to the brokers.
+# How long a topic of an assignment may be unknown to the brokers.
 _APPEARS_S = 60.0
 _wait = asyncio.sleep
 
@@ -73,14 +73,13 @@ class Operating(RebalanceListener):
 
     Args:
         machine: Decides.
-        control: The region's log; somebody follows it.
-        states: Where states of partitions lie.
+        control: The region's log; `follow` must be running.
+        states: Where states of partitions are stored.
         consumer: A member of the region's group.
-        inbox: Takes what is to be done by the application's function.
-        start: Where partitions start that nobody has read.
-        fetches: Whether the consumer reads; else it is a member only, and others read.
-        draining: Makes its part of checkpoints by the drain of the original; None: beside the
-            records that go on.
+        inbox: Takes the work for the application's function.
+        start: Where to start partitions that the region has never read.
+        fetches: Whether the consumer reads; otherwise it is only a member, and others read.
+        draining: Drains as in IBM Streams for its part of checkpoints; None: processing goes on.
     """
 
     def __init__(
@@ -110,13 +109,13 @@ class Operating(RebalanceListener):
         self._tasks: set[asyncio.Task[None]] = set()
         self._revocation: asyncio.Event | None = None
         self._patience = Patience()
-        # The partitions of the assignment; of them those that are read, and those about to be.
+        # The assigned partitions; those being read, and those about to be.
         self._places: dict[TopicPartition, RegionPartition] = {}
         self._reads: dict[RegionPartition, int] = {}
         self._preparing: dict[RegionPartition, int] = {}
         self._is_throttled = self._is_full = False
         self._completed = 0
-        # The last complete checkpoint is shown in the group's offsets; one commit at a time.
+        # The group's offsets show the last complete checkpoint; one commit at a time.
         self._shown_next = RegionState()
         self._is_showing = False
         self._has_swept = False
@@ -126,15 +125,15 @@ class Operating(RebalanceListener):
     # ------------------------------------------------------------------------------- the machine
 
     def tell(self, event: OperatorInput) -> None:
-        """Tell the machine something, and do what it wants done.
+        """Pass an input to the machine, and carry out its effects.
 
-        Timers and other threads call it as well, and so what goes wrong ends the operator here.
+        Timers and other threads call it as well, so an error ends the operator here.
         """
         if self.closed.done():
             return
         try:
             self._decide(event)
-        except Exception as error:  # noqa: BLE001  # whatever it is, `run` raises it
+        except Exception as error:  # noqa: BLE001  # `run` raises it
             self.fail(error)
 
     def _decide(self, event: OperatorInput) -> None:
@@ -149,7 +148,7 @@ class Operating(RebalanceListener):
             self._look_at_drain(self._draining)
 
     def _look_at_drain(self, draining: Draining) -> None:
-        """End the drain once the log has the part of the checkpoint, or nothing comes of it."""
+        """End the drain once the log has the contribution, or the checkpoint has failed."""
         session = self.machine.session
         if session.cut is None and session.contribution is None and draining.end():
             self._is_throttled = True
@@ -181,7 +180,7 @@ class Operating(RebalanceListener):
             self.closed.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """End the operator by an error."""
+        """End the operator with an error."""
         if self._revocation is not None:
             self._revocation.set()
         if not self.closed.done():
@@ -211,7 +210,7 @@ class Operating(RebalanceListener):
             self._timer = self._loop.call_at(deadline / 1000, self.tell, Tick())
 
     def folded(self, state: RegionState) -> None:
-        """Take note of the region's state."""
+        """Pass the region's state to the machine."""
         self.tell(Folded(state, self._control.reader.evicted.get(self.machine.config.id, "")))
         if state.completed > self._completed:
             self._completed, self._shown_next = state.completed, state
@@ -224,12 +223,12 @@ class Operating(RebalanceListener):
             self._begin(self._sweep(state))
 
     async def _sweep(self, state: RegionState) -> None:
-        """Remove states that killed processes have left; one process does so, once."""
+        """Remove states that killed processes have left; one process does this, once."""
         name = self.machine.config.id
         try:
             count = await self._states.sweep(state)
         except KohortError as error:
-            log.debug("%s: states that were left behind stay: %s", name, error)
+            log.debug("%s: old states could not be removed: %s", name, error)
         else:
             log.log(
                 logging.INFO if count else logging.DEBUG, "%s: %d old states removed", name, count
@@ -240,10 +239,10 @@ class Operating(RebalanceListener):
         try:
             await self._states.forget(state)
         except KohortError as error:
-            log.debug("%s: replaced states stay: %s", self.machine.config.id, error)
+            log.debug("%s: replaced states could not be removed: %s", self.machine.config.id, error)
 
     async def _show(self) -> None:
-        """Show in the group's offsets what is complete, as far as the brokers keep up.
+        """Commit the positions of the last complete checkpoint to the group, for monitoring.
 
         A region never reads these offsets, so it goes on when they cannot be stored.
         """
@@ -259,16 +258,16 @@ class Operating(RebalanceListener):
                 if offsets:
                     await self._consumer.commit(offsets)
             except KohortError as error:
-                log.debug("%s: offsets are not shown: %s", self.machine.config.id, error)
+                log.debug("%s: offsets could not be committed: %s", self.machine.config.id, error)
         self._is_showing = False
 
     async def clear_up(self) -> None:
-        """Let states be removed that the last checkpoint has replaced, for a while."""
+        """Wait a while for the removal of states that the last checkpoint has replaced."""
         if self._removing:
             await asyncio.wait(set(self._removing), timeout=_CLEAR_UP_S)
 
     async def stop(self) -> None:
-        """Stop at once: nobody folds the log any more, so no revocation is waited for."""
+        """Stop at once: the log is not read any more, so revocations are not waited for."""
         self.closed.cancel()
         if self._revocation is not None:
             self._revocation.set()
@@ -285,7 +284,7 @@ class Operating(RebalanceListener):
     # --------------------------------------------------------------------------------- the group
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> None:
-        """Hold the revocation until the machine lets it go."""
+        """Hold the revocation until the machine releases it."""
         if not partitions:
             return
         self._revocation = asyncio.Event()
@@ -295,7 +294,7 @@ class Operating(RebalanceListener):
         self._revocation = None
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> None:
-        """Tell the machine that others may own these."""
+        """Tell the machine that other members may own these partitions."""
         if partitions:
             self.tell(PartitionsLost(self._forget(partitions)))
 
@@ -305,11 +304,11 @@ class Operating(RebalanceListener):
         return known
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> None:
-        """Read nothing of them until the machine says from where."""
+        """Pause the partitions until the machine says where to read from."""
         self.metrics.rebalances += 1
         for each in partitions:
             self._consumer.pause(each)
-            self._consumer.seek(each, 0)  # no offset is looked up meanwhile
+            self._consumer.seek(each, 0)  # so that no offset is looked up meanwhile
         added = {}
         for each in sorted(partitions):
             topic_id = await self._topic_id(each.topic)
@@ -320,7 +319,7 @@ class Operating(RebalanceListener):
             self.tell(Assigned(frozenset(added.values()), self._counts()))
 
     def _counts(self) -> Map[str, int]:
-        """Return how many partitions the group's topics have, by their ids."""
+        """Return how many partitions the group's topics have, by topic id."""
         metadata = self._consumer.core.cluster.metadata
         assigned = {each.topic for each in self._places}
         topics = map(metadata.topics.get, self._consumer.subscription() | assigned)
@@ -330,16 +329,16 @@ class Operating(RebalanceListener):
         """Return the id of a topic; an assignment may come before the metadata that has it.
 
         Raises:
-            SourceError: It does not come.
+            SourceError: The brokers do not know the topic in time.
         """
         cluster = self._consumer.core.cluster
         end = self._loop.time() + _APPEARS_S
         while (found := cluster.metadata.topic_id(topic)) is None:
             if self._loop.time() > end:
                 raise SourceError(
-                    f"the group gives out partitions of {topic}, and the brokers have not known "
-                    f"such a topic for {_APPEARS_S:g} s: it was deleted, or this worker may not "
-                    "see it. Start the worker again when the topic is there, or without it"
+                    f"the group assigned partitions of {topic}, but the brokers have not known the "
+                    f"topic for {_APPEARS_S:g} s: it was deleted, or this worker may not see it. "
+                    "Start the worker again when the topic exists, or without it"
                 )
             cluster.request_refresh()
             await asyncio.sleep(_LOOK_S)
@@ -348,7 +347,7 @@ class Operating(RebalanceListener):
     # ------------------------------------------------------------------------------------ reading
 
     async def poll(self) -> None:
-        """Poll for ever; membership needs it, also while nothing is to be read."""
+        """Poll until cancelled; membership needs it, even while there is nothing to read."""
         while not self.closed.done():
             if not self._fetches:
                 await self._be_member()
@@ -387,7 +386,7 @@ class Operating(RebalanceListener):
             raise SourceError(await what_is_gone(self._consumer, error, read)) from error
 
     def _press_back(self) -> None:
-        """Pause what is read while the queue is full; polls go on."""
+        """Pause the partitions while the queue is full; polls go on."""
         is_full = self._inbox.is_full
         if is_full == self._is_full:
             return
@@ -425,7 +424,7 @@ class Operating(RebalanceListener):
     async def _read(self, read: Read) -> None:
         state = await self._states.load(read.partition, read.state)
         if self._preparing.get(read.partition) != read.read:
-            return  # it was told otherwise meanwhile
+            return  # a newer `Read` has come meanwhile
         place = TopicPartition(read.partition.topic, read.partition.partition)
         if self._places.get(place) != read.partition:
             return
@@ -439,19 +438,19 @@ class Operating(RebalanceListener):
                 self._consumer.resume(place)
 
     async def ends(self) -> dict[RegionPartition, int]:
-        """Return where the partitions that the group assigned end now.
+        """Return the current end offsets of the assigned partitions.
 
         Raises:
-            KafkaError: The brokers do not tell.
+            KafkaError: The brokers do not answer.
         """
         places = dict(self._places)
         found = await self._consumer.end_offsets(list(places)) if places else {}
         return {partition: found[place] for place, partition in places.items()}
 
-    # ----------------------------------------------------------------------- what the work reports
+    # ------------------------------------------------------------------------ reports of the work
 
     def report(self, report: Report | Exception) -> None:
-        """Take what became of an item; any thread may call."""
+        """Take the result of an item; any thread may call this."""
         self._reports.put(report)
 
     def _reported(self, report: Report | Exception) -> None:

@@ -1,4 +1,4 @@
-"""Whether the region's own topics keep what the region needs: looked at while it runs."""
+"""Checks, while a region runs, that its own topics keep what it needs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def keeps_all(policy: str) -> bool:
 
 
 async def watch_policies(region: str, settings: ClientSettings, topics: Sequence[str]) -> None:
-    """Say in the log, for ever, when a topic is not compacted any more, and when it is again.
+    """Warn in the log when a topic is not compacted any more, and say when it is again.
 
-    Nothing is lost at once, so nothing ends: brokers delete whole segments, and only old ones. A
-    worker that is started then is refused by `check_topic`.
+    Nothing is lost at once, so workers go on: brokers delete whole segments, and only old ones.
+    `check_topic` refuses to start further workers.
 
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
-        topics: Topics of the region; those that are not there are passed over.
+        topics: Topics of the region; missing ones are ignored.
     """
     known: dict[str, str] = {}
     while True:
@@ -44,7 +44,9 @@ async def watch_policies(region: str, settings: ClientSettings, topics: Sequence
                         _tell(region, topic, policy)
                     known[topic] = policy or COMPACTED
         except KohortError as error:
-            log.info("region %s: whether its topics are compacted is not known: %s", region, error)
+            log.info(
+                "region %s: cannot find out whether its topics are compacted: %s", region, error
+            )
 
 
 async def _policy(admin: AsyncAdminClient, topic: str) -> str | None:
@@ -63,8 +65,8 @@ def _tell(region: str, topic: str, policy: str) -> None:
         log.info("region %s: %s has cleanup.policy=%s again", region, topic, policy)
         return
     log.warning(
-        "region %s: %s has cleanup.policy=%s now, and must have %s: brokers delete its records by "
-        "their age or number, and with them positions and states that the region needs. Nothing is "
-        "lost so far, and workers go on; but none can start. Set cleanup.policy=%s again soon",
+        "region %s: %s now has cleanup.policy=%s, and must have %s: brokers will delete its "
+        "records by age or size, and with them positions and states that the region needs. Nothing "
+        "is lost so far, and workers go on; but none can start. Set cleanup.policy=%s again soon",
         region, topic, policy, COMPACTED, COMPACTED,
     )  # fmt: skip

@@ -37,11 +37,12 @@ class Measured(Protocol):
 
 
 _MS = 0.001
-# Of workers: name in Prometheus, name here, factor, help. A name that ends in `_total` counts.
+# Of workers: name in Prometheus, name here, factor, help. A name that ends in `_total` is a
+# counter.
 _WORKER = (
     ("partitions_assigned", "nPartitionsAssigned", 1, "Partitions that the group has assigned."),
     ("consumed_topics", "nConsumedTopics", 1, "Topics of these partitions."),
-    ("partition_rebalances_total", "nPartitionRebalances", 1, "Rebalances gone through."),
+    ("partition_rebalances_total", "nPartitionRebalances", 1, "Rebalances of this member."),
     ("pending_messages", "nPendingMessages", 1, "Records that wait for the function."),
     ("queue_full_pauses_total", "nQueueFullPause", 1, "Pauses because the queue was full."),
     ("operator_drain_seconds", "drainTimeMillis", _MS, "Operator's part of the last checkpoint."),
@@ -56,7 +57,7 @@ _LABELS = ("region", "operator")
 
 
 class WorkerCollector:
-    """Makes Prometheus's metrics of workers; register it in a registry of your own.
+    """Collects metrics of workers for Prometheus; register it in a registry of your own.
 
     Args:
         workers: The workers of this process.
@@ -75,10 +76,10 @@ class WorkerCollector:
 
 
 class ViewCollector:
-    """Makes Prometheus's metrics of what the page of a region shows.
+    """Collects metrics of a region for Prometheus, from the data of its web page.
 
     Args:
-        view: What it shows, see `kohort.region.ui.watching.Watch.view`.
+        view: The data of the page, see `kohort.region.ui.watching.Watch.view`.
     """
 
     def __init__(self, view: View) -> None:
@@ -146,7 +147,7 @@ def serve_metrics(*workers: Measured, port: int, host: str = "127.0.0.1") -> WSG
     Args:
         workers: Workers of this process.
         port: Port to listen on, 0 for one that is free.
-        host: Address to listen on; there is no security.
+        host: Address to listen on; there is neither encryption nor authentication.
 
     Returns:
         The server: `server_port` says where it listens, `shutdown` and `server_close` end it.

@@ -1,4 +1,4 @@
-"""The way of reports from the thread that works to the event loop of the operator."""
+"""Passes reports from the worker thread to the event loop of the operator."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kohort.region.machines.events import Delivered
 from kohort.region.machines.records import RegionPartition
 from kohort.region.work import Report
 
-# When one read has several deliveries in a row, only the last one counts.
+# Of several deliveries in a row for one `Read`, only the last one counts.
 _Run: TypeAlias = dict[tuple[RegionPartition, int], Delivered]
 
 
 class Reports:
-    """Hands reports over in their order; the loop is woken once for all that have come meanwhile.
+    """Hands reports over in order, and wakes the loop once for all that have come meanwhile.
 
-    Batches are delivered a thousand times a second, and waking the loop for each would take a
+    A thousand batches are delivered each second, and waking the loop for each would take a
     tenth of the time.
 
     Args:
-        loop: Where reports are heard.
+        loop: The loop that calls `hear`.
         hear: Takes a report.
     """
 
@@ -35,7 +35,7 @@ class Reports:
         self._waiting: list[_Run | Report | Exception] = []
 
     def put(self, report: Report | Exception) -> None:
-        """Add a report; any thread may call.
+        """Add a report; any thread may call this.
 
         Raises:
             RuntimeError: The loop is closed.

@@ -1,4 +1,4 @@
-"""Rows that the application's function has returned, as a table."""
+"""Converts the rows that the application's function returns to a table."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ if TYPE_CHECKING:
 
 
 def table_of(rows: object, schema: pa.Schema | None) -> pa.Table:
-    """Return rows as a table; a field that a row lacks is null.
+    """Return rows as a table; missing fields become null.
 
     Args:
         rows: An iterable of mappings.
-        schema: Its columns; None: those of the rows.
+        schema: The columns; None: those of the rows.
 
     Raises:
-        TypeError: It is no iterable of mappings, or a value has another type than its column.
-        ValueError: A row has a field that is no column, or a value does not fit its column.
+        TypeError: `rows` is not an iterable of mappings, or a value has another type than its
+            column.
+        ValueError: A row has a field that is not a column, or a value does not fit its column.
     """
     import pyarrow as pa
 
@@ -49,7 +50,7 @@ def _column(rows: list[Mapping[str, Any]], field: pa.Field) -> pa.Array:
     import pyarrow as pa
 
     values = [row.get(field.name) for row in rows]
-    if pa.types.is_integer(field.type):  # Arrow would cut off what is behind the point
+    if pa.types.is_integer(field.type):  # Arrow would truncate it to an integer
         for value in values:
             if isinstance(value, float) and not value.is_integer():
                 raise ValueError(f"column {field.name!r} is {field.type} and cannot have {value!r}")

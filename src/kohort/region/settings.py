@@ -17,45 +17,45 @@ if TYPE_CHECKING:
 ClientSettings: TypeAlias = Mapping[str, Any]
 """Kafka's settings in snake_case, as `kohort.Consumer` takes them."""
 
-# No client of a region makes a topic by asking for it: a broker would make the region's own topics
-# without compaction.
+# No client of a region creates a topic by asking for it: a broker would create the region's own
+# # topics without compaction.
 _NO_CREATION = {"allow_auto_create_topics": False}
-# Those that every client has: addresses, security, time-outs. How data is fetched is no matter of
-# the clients that read and write the region's own topics.
+# Settings of every client: addresses, security, time-outs. How data is fetched does not concern
+# # the clients that read and write the region's own topics.
 _SHARED = set(ClientConfig.__struct_fields__) - {"client_id", "group_id"}
 _REFUSED_BY_PRODUCERS = {"default_api_timeout_ms"}
 
 
-# What fits into Kafka's protocol.
+# The largest value in Kafka's protocol.
 _LONGEST_MS = 2**31 - 1
-# A poll holds a revocation until a checkpoint is complete, and that may be repeated after a reset.
+# A poll holds a revocation until a checkpoint is complete, and again after a reset.
 _POLLS = 3
-# So long a client goes on trying that has not reached a broker yet.
+# How long a client that has not reached a broker yet goes on trying.
 _REACH_S = 60.0
 
 
 class Patience:
-    """Bears for a while that a client has reached no broker yet, which a poll raises at once."""
+    """Tolerates for a while that no broker was reached yet, which a poll raises at once."""
 
     def __init__(self) -> None:
         self._end = 0.0
 
     def is_left(self) -> bool:
-        """Whether to try again; the time begins with the first call."""
+        """Whether to try again; time counts from the first call."""
         now = time.monotonic()
         self._end = self._end or now + _REACH_S
         return now < self._end
 
 
 def member_config(settings: ClientSettings, region: RegionSettings) -> ConsumerConfig:
-    """Return the settings of a region's members with their types: as given they may be texts.
+    """Return the settings of a region's members, converted from text where needed.
 
     Args:
-        settings: Those of the application.
-        region: What the region agrees on.
+        settings: The application's settings.
+        region: The region's settings.
 
     Raises:
-        ConfigError: One is unknown, or does not fit.
+        ConfigError: A setting is unknown or has an invalid value.
     """
     return make(ConsumerConfig, {**settings, "group_id": region.group_id})
 
@@ -64,20 +64,20 @@ def poll_interval_ms(settings: ClientSettings, region: RegionSettings) -> int:
     """Return the `max_poll_interval_ms` of a region's members, in milliseconds.
 
     Args:
-        settings: Those of the application.
-        region: What the region agrees on.
+        settings: The application's settings.
+        region: The region's settings.
 
     Raises:
-        ConfigError: The application's is too short: the group would throw out a member that hands
-            over.
+        ConfigError: The application's value is too short: the group would remove a member that is
+            handing partitions over.
     """
     least = min(_POLLS * max(region.drain_timeout_ms, region.reset_timeout_ms), _LONGEST_MS)
     given = member_config(settings, region).max_poll_interval_ms
     if "max_poll_interval_ms" in settings and given < least:
         raise ConfigError(
             f"max_poll_interval_ms is {given} and must be at least {least}, three times the longer "
-            "of drain_timeout_ms and reset_timeout_ms: else the group throws out a worker that "
-            "hands its partitions over"
+            "of drain_timeout_ms and reset_timeout_ms: otherwise the group removes a worker that "
+            "is handing its partitions over"
         )
     return max(given, least)
 
@@ -88,8 +88,8 @@ def merge_timeout_ms(settings: ClientSettings, region: RegionSettings) -> int:
     The document of IBM Streams has the formula.
 
     Args:
-        settings: Those of the application.
-        region: What the region agrees on.
+        settings: The application's settings.
+        region: The region's settings.
 
     Raises:
         ConfigError: The application's `max_poll_interval_ms` is too short.
@@ -101,7 +101,7 @@ def merge_timeout_ms(settings: ClientSettings, region: RegionSettings) -> int:
 def consumer_settings(
     settings: ClientSettings, **own: Unpack[ConsumerSettings]
 ) -> ConsumerSettings:
-    """Return what a consumer of the region's own topics takes of the settings, and its own."""
+    """Return the settings for a consumer of the region's own topics, with `own` added."""
     known = ConsumerConfig.__struct_fields__
     kept = _kept(settings, _SHARED.intersection(known))
     return cast("ConsumerSettings", {**kept, **_NO_CREATION, **own})
@@ -110,14 +110,14 @@ def consumer_settings(
 def producer_settings(
     settings: ClientSettings, **own: Unpack[ProducerSettings]
 ) -> ProducerSettings:
-    """Return what a producer takes of the settings, and its own."""
+    """Return the settings for a producer, with `own` added."""
     known = set(ProducerConfig.__struct_fields__) - _REFUSED_BY_PRODUCERS
     kept = _kept(settings, _SHARED.intersection(known))
     return cast("ProducerSettings", {**kept, **_NO_CREATION, **own})
 
 
 def admin_settings(settings: ClientSettings) -> AdminSettings:
-    """Return what an admin client takes of the settings."""
+    """Return the settings for an admin client."""
     known = AdminConfig.__struct_fields__
     return cast("AdminSettings", _kept(settings, _SHARED.intersection(known)))
 

@@ -1,8 +1,9 @@
-"""Where the output of a region goes: prepared unseen by operators, made visible by the controller.
+"""The output of a region: operators prepare it unseen, the controller makes it visible.
 
-An operator hands over what it wrote between two cuts; nobody sees it. Once the checkpoint is
-complete in the log the active controller makes all of it visible at once, in the order of the
-checkpoints. A controller may die in between, so `publish` comes again, also after it has worked.
+An operator hands over its output between two cuts, which readers do not see yet. Once the
+checkpoint is complete in the log, the active controller makes all of it visible at once, in the
+order of the checkpoints. A controller may die in between, so `publish` may be repeated, even after
+it has succeeded.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-# A file of a task, as JSON has it; what is in it is the sink's own.
+# A file of a task as a JSON object, whose fields are private to the sink.
 TaskFile: TypeAlias = dict[str, Any]
 
 Rows: TypeAlias = "Sequence[Any]"
-"""What the application's function has returned, one after the other."""
+"""The rows that the application's function has returned, in order."""
 
 
 class FileEntry(TypedDict):
@@ -52,66 +53,66 @@ class CutWriter(Protocol):
     """Takes the output of one operator in one attempt."""
 
     def write(self, partition: RegionPartition, rows: object) -> None:
-        """Take what the function returned for records of a partition."""
+        """Take the rows that the function returned for records of a partition."""
 
     def prepare(self, checkpoint: int, attempt: int) -> str:
-        """Make what was written since the last call durable, and return a reference to it.
+        """Make the rows since the last call durable, and return a reference to them.
 
         Returns:
-            At most 64 KiB of text that `publish` gets; empty when nothing was written.
+            At most 64 KiB of text for `publish`; empty when nothing was written.
         """
 
     def abort(self) -> None:
-        """Forget what was written since the last `prepare`."""
+        """Discard the rows since the last `prepare`."""
 
 
 class TaskWriter(Protocol):
-    """Takes the rows of one task, on whatever machine it runs."""
+    """Takes the rows of one task, on any machine."""
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Take rows."""
 
     def close(self) -> list[TaskFile]:
-        """Make what was written durable, and describe the files as JSON has it."""
+        """Make the rows durable, and return the files as JSON objects."""
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the files written so far."""
 
 
 class Publisher(Protocol):
-    """Makes the output of a region visible; all that a controller needs of a sink."""
+    """Makes the output of a region visible: the part of a sink that a controller needs."""
 
     def open(self, region: str, region_id: str, shown: int) -> None:
-        """Check that the place is this region's; called before anything else, in every process.
+        """Check that the place belongs to this region; called first, in every process.
 
         Args:
             region: Name of the region.
-            region_id: Id of its control topic. A region that was made anew counts its checkpoints
-                from one again, so a place that knows another id must refuse.
-            shown: The newest checkpoint that the place has to show, see `check`; 0: none.
+            region_id: Id of its control topic. A recreated region counts its checkpoints from one
+                again, so a place that has another id must refuse.
+            shown: The newest checkpoint that the place must show, see `check`; 0: none.
 
         Raises:
-            SinkError: It is not.
+            SinkError: It does not.
         """
 
     def check(self, shown: int) -> None:
-        """Check that a checkpoint is still visible that was published; before each publication.
+        """Check that a published checkpoint is still visible; called before each publication.
 
-        Output that somebody deleted, or set back to an earlier version, must not be continued:
-        readers would see what follows without what is missing.
+        Output that was deleted or set back to an earlier version must not be continued: readers
+        would see a gap.
 
         Args:
             shown: The newest checkpoint with output that the log says was published; 0: none.
 
         Raises:
-            SinkError: It is not visible; names both checkpoints, and what to do.
+            SinkError: It is not visible. The message names both checkpoints, and what to do.
         """
 
     def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
         """Make the output of a complete checkpoint visible, all at once, unless it is already.
 
         Raises:
-            SinkError: It is missing or damaged, or somebody else writes there.
+            SinkError: The output is missing or damaged, or another writer uses the place.
         """
 
 
@@ -119,14 +120,14 @@ class RegionSink(Publisher, Protocol):
     """Where the output of a region goes."""
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
-        """Return what takes the output of an operator in an attempt."""
+        """Return a writer for the output of an operator in an attempt."""
 
 
 class SharedSink(RegionSink, Protocol):
     """A sink to which tasks on several machines write, each its own files; it can be pickled."""
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:
-        """Return what makes the writer of a task; it can be pickled and is called in the task.
+        """Return a factory for the writer of a task; it can be pickled, and is called in the task.
 
         Args:
             operator: Name of the operator.
@@ -143,13 +144,13 @@ class SharedSink(RegionSink, Protocol):
 
 
 def identity_of(publisher: Publisher) -> str:
-    """Return what tells an output from others, and where it is; empty: that cannot be told.
+    """Return an id of an output, and its place; empty if it has no id.
 
-    One directory or table has many names: paths through links, mounts, URIs. So each output has a
-    number of its own.
+    One directory or table has many names: paths through links, mounts, URIs. So each output has an
+    id of its own.
 
     Args:
-        publisher: One that was opened; it may have a method `identity` that returns both texts.
+        publisher: An opened publisher, which may have a method `identity` that returns both texts.
     """
     identity: Callable[[], tuple[str, str]] | None = getattr(publisher, "identity", None)
     number, place = ("", "") if identity is None else identity()
@@ -157,7 +158,7 @@ def identity_of(publisher: Publisher) -> str:
 
 
 def missing_list(error: OSError) -> str:
-    """Say that an operator's list of files is not where it has to be."""
+    """Say that an operator's list of files is missing."""
     return (
         f"the list of an operator's files is missing: {error}. If that operator has another sink, "
         "give all processes of the region the same"
@@ -165,7 +166,7 @@ def missing_list(error: OSError) -> str:
 
 
 def check_shown(place: object, found: int, shown: int) -> None:
-    """Refuse output that went back.
+    """Refuse output that was set back.
 
     Raises:
         SinkError: The newest checkpoint found, 0 for none, is older than the newest published one.
@@ -174,8 +175,8 @@ def check_shown(place: object, found: int, shown: int) -> None:
         shows = f"checkpoint {found} at most" if found else "no checkpoint of this region"
         raise SinkError(
             f"{place} shows {shows}, and the region has published checkpoint {shown}: the output "
-            "was deleted or set back. The region goes on behind that checkpoint, and what is "
-            "missing would never come again. Restore the output as it was, or process everything "
+            "was deleted or set back. The region continues after that checkpoint, and would never "
+            "write the missing rows again. Restore the output as it was, or process everything "
             "again with a region of another name and an output of its own"
         )
 
@@ -190,8 +191,8 @@ _OWNER = "region.json"
 class ParquetDirectory:
     """A directory of Parquet files with a manifest for each checkpoint.
 
-    Files lie in `data`; those are visible that a manifest in `_region` names. A manifest appears
-    atomically, so a reader that takes the manifests as they are sees a consistent cut.
+    Files are in `data`; those that a manifest in `_region` names are visible. A manifest appears
+    atomically, so a reader that uses the manifests sees a consistent cut.
     `read_directory` and `ParquetDirectory.files` do that.
 
     Args:
@@ -201,12 +202,14 @@ class ParquetDirectory:
 
     def __init__(self, path: str | Path, schema: pa.Schema | None = None) -> None:
         if "://" in str(path):
-            raise ValueError(f"{path} is no directory of a file system; object stores have no link")
+            raise ValueError(
+                f"{path} is not a directory of a file system; object stores have no links"
+            )
         self.path = Path(path)
         self._schema = schema
 
     def open(self, region: str, region_id: str, shown: int) -> None:
-        """Make the directories, and check whose they are."""
+        """Create the directories, and check that they belong to this region."""
         self.check(shown)
         owner = {"region": region, "id": region_id}
         place = self.path / _MANIFESTS / _OWNER
@@ -226,13 +229,13 @@ class ParquetDirectory:
                 )
 
     def check(self, shown: int) -> None:
-        """Check that the manifest of a published checkpoint is there."""
+        """Check that the manifest of a published checkpoint exists."""
         if shown and not self._manifest(shown).is_file():
             older = (int(each.stem) for each in self._listed() if int(each.stem) < shown)
             check_shown(self.path, max(older, default=0), shown)
 
     def identity(self) -> tuple[str, str]:
-        """Return the number that the directory got when it was made, and its path."""
+        """Return the id that the directory got when it was created, and its path."""
         owner = json.loads((self.path / _MANIFESTS / _OWNER).read_text())
         return owner.get("output", ""), str(self.path)
 
@@ -240,11 +243,11 @@ class ParquetDirectory:
         return self.path / _MANIFESTS / f"{checkpoint:012d}.json"
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
-        """Return what takes the output of an operator in an attempt."""
+        """Return a writer for the output of an operator in an attempt."""
         return _ParquetWriter(self.path, self._schema, f"{attempt}-{operator.name}")
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:
-        """Return what makes the writer of a task."""
+        """Return a factory for the writer of a task."""
         return partial(_ParquetTask, self.path, self._schema, f"{attempt}-{operator}")
 
     def hand_over(
@@ -267,14 +270,14 @@ class ParquetDirectory:
             found = self.path / each["path"]
             if not found.is_file() or found.stat().st_size != each["bytes"]:
                 raise SinkError(
-                    f"{found} belongs to checkpoint {checkpoint} and is missing or cut off: "
-                    "somebody removed it. Nothing of this checkpoint becomes visible until it is "
+                    f"{found} belongs to checkpoint {checkpoint} and is missing or truncated, "
+                    "not by this region. Nothing of this checkpoint becomes visible until it is "
                     "back"
                 )
         place = self._manifest(checkpoint)
         manifest = {"checkpoint": checkpoint, "files": files}
         if files and not _create(place, manifest) and json.loads(place.read_text()) != manifest:
-            raise SinkError(f"{place} is not what this region wrote: somebody else writes there")
+            raise SinkError(f"{place} is not what this region wrote: another writer uses it")
 
     def _files_of(self, output: str) -> list[dict[str, Any]]:
         name, digest = output.rsplit("#", 1)
@@ -289,10 +292,11 @@ class ParquetDirectory:
         return files
 
     def manifests(self) -> Iterator[CheckpointFiles]:
-        """Yield the manifests that are visible, in the order of their checkpoints.
+        """Yield the visible manifests, in the order of their checkpoints.
 
         A listing that runs while manifests appear may have a later one and miss an earlier one. So
-        only those count that a first listing has reached: they all exist when the second begins.
+        this lists twice, and ends at the last one of the first listing: all before it exist by
+        then.
         """
         last = max(self._listed(), default=None)
         for place in sorted(self._listed()):
@@ -343,7 +347,7 @@ class _ParquetWriter:
             return _list(self._path, prefix, task.close())
 
     def _check_types(self, tables: Sequence[pa.Table]) -> None:
-        """Refuse a column of another type than the directory has: it could not be read as one.
+        """Refuse a column whose type differs from the directory's: it could not be read as one.
 
         Raises:
             SinkError: There is one.
@@ -361,7 +365,7 @@ class _ParquetWriter:
             elif field.type != known and not pa.types.is_null(field.type):
                 raise SinkError(
                     f"{self._path}: column {field.name!r} is {field.type}, and was {known} before: "
-                    "readers could not put them together. Give the sink a schema, or return one "
+                    "readers could not combine them. Give the sink a schema, or return one "
                     "type. Nothing of this checkpoint is stored"
                 )
 
@@ -442,7 +446,7 @@ def read_directory(path: str | Path) -> pa.Table:
 
 
 def _create(place: Path, content: object) -> bool:
-    """Make a file appear whole; False: it was there."""
+    """Create a file atomically; False: it exists already."""
     temporary = place.with_name(f".{place.name}-{uuid.uuid4().hex}")
     _write(temporary, json.dumps(content, sort_keys=True).encode())
     try:

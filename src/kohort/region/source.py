@@ -1,4 +1,4 @@
-"""What may have become of the topics that a region reads: records that are gone, another topic."""
+"""Problems with the topics that a region reads: deleted records, recreated topics."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ log = logging.getLogger("kohort.region")
 
 SOURCE_GONE = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_ID)
 _REMADE = (
-    "Records that were not read before are gone. Start the worker again: it reads the new topic as "
-    "another one, from its beginning"
+    "Records that were not read before are gone. Start the worker again: it reads the new topic "
+    "from its beginning"
 )
 
 
 def told_missing(topic: str) -> str:
-    """Say that a topic is not there, and what to do about it."""
+    """Say that a topic does not exist, and what to do about it."""
     return (
-        f"there is no topic {topic}, or this user may not see it, so nothing of it is read: make "
+        f"there is no topic {topic}, or this user may not see it, so it is not read: create "
         "it, or give the workers its right name"
     )
 
 
 async def warn_of_missing(operator: str, settings: ClientSettings, topics: Collection[str]) -> None:
-    """Warn of topics that are not there: the group would wait for them without a word.
+    """Warn of missing topics, for which the group would wait silently.
 
     Args:
-        operator: Who is to read them, for the log.
+        operator: The operator that is to read them, for the log.
         settings: How to reach the brokers.
         topics: Their names.
     """
@@ -45,7 +45,7 @@ async def warn_of_missing(operator: str, settings: ClientSettings, topics: Colle
         async with AsyncAdminClient(**admin_settings(settings)) as admin:
             missing = sorted(set(topics) - await admin.list_topics())
     except KohortError as error:
-        log.warning("%s: whether its topics exist is not known: %s", operator, error)
+        log.warning("%s: cannot find out whether its topics exist: %s", operator, error)
         return
     for each in missing:
         log.warning("%s: %s", operator, told_missing(each))
@@ -54,15 +54,15 @@ async def warn_of_missing(operator: str, settings: ClientSettings, topics: Colle
 async def what_is_gone(
     consumer: AsyncConsumer, error: KafkaError, places: Collection[TopicPartition]
 ) -> str:
-    """Say which records that the region has to read are not there any more.
+    """Say which records were deleted before the region has read them.
 
     Args:
-        consumer: The one that met the error.
+        consumer: The consumer that met the error.
         error: An error of `SOURCE_GONE`.
         places: The partitions that are read.
 
     Raises:
-        KafkaError: The brokers do not tell.
+        KafkaError: The brokers do not answer.
     """
     if error.code == ErrorCode.UNKNOWN_TOPIC_ID:
         return f"{error}. {_REMADE}"
@@ -76,20 +76,20 @@ async def what_is_gone(
     return (
         f"{error}. Records were deleted, by retention or by hand, before the region has read "
         f"them: {', '.join(gaps) or 'the topic ends before that offset'}. A region does not "
-        "pass over them. Its output stays as it is; to read what is left, start a region of "
+        "skip records. Its output stays as it is; to read what is left, start a region of "
         "another name, with an output of its own: it begins there without state"
     )
 
 
 def check_topic(consumer: AsyncConsumer, partition: RegionPartition) -> None:
-    """Refuse to read another topic of the name from the position in the former one.
+    """Refuse to read a recreated topic from a position in the former one.
 
     Raises:
-        SourceError: The topic was made anew since the group has given it out.
+        SourceError: The topic was recreated after the group had assigned it.
     """
     found = consumer.core.cluster.metadata.topic_id(partition.topic)
     if found is not None and str(found) != partition.topic_id:
         raise SourceError(
-            f"{partition.topic} was deleted and made anew: its id was {partition.topic_id} and "
-            f"is {found}. {_REMADE}"
+            f"{partition.topic} was deleted and recreated: its id was {partition.topic_id} and "
+            f"is now {found}. {_REMADE}"
         )

@@ -1,4 +1,4 @@
-"""Where a region starts to read a partition: chosen once, and kept in the log of the region."""
+"""Where a region starts to read a partition: found once, and kept in the region's log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EARLIEST = "earliest"
 LATEST = "latest"
 COMMITTED = "committed"
 _NAMED = (EARLIEST, LATEST, COMMITTED)
-# Numbers below this (1973) are taken for offsets: no topic is that old.
+# Smaller numbers (times before 1973) are probably offsets: no topic is that old.
 _EARLIEST_TIME_MS = 10**11
 _DURATION = re.compile(r"-P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
@@ -27,7 +27,7 @@ class StartPosition(Struct, frozen=True):
     """A start position.
 
     Attributes:
-        name: `earliest`, `latest`, `committed` (else earliest), or empty for a time.
+        name: `earliest`, `latest`, `committed` (or earliest without a commit), or empty for a time.
         timestamp_ms: The time, in milliseconds since 1970.
     """
 
@@ -40,7 +40,7 @@ class StartPosition(Struct, frozen=True):
 
         Args:
             given: `earliest`, `latest`, `committed`, milliseconds since 1970, or a duration before
-                now as ISO 8601 has it (`-PT6H`, `-P1D`).
+                now in ISO 8601 (`-PT6H`, `-P1D`).
 
         Raises:
             ValueError: It is none of these.
@@ -63,16 +63,16 @@ class StartPosition(Struct, frozen=True):
     async def find(
         self, consumer: AsyncConsumer, partition: TopicPartition, *, is_added: bool = False
     ) -> int:
-        """Return the offset that it means in a partition.
+        """Return the offset of this position in a partition.
 
         Args:
             consumer: Asks the brokers.
             partition: The partition.
-            is_added: Whether it was added since the region began. Nobody has seen where it ended
-                then, so it starts at its beginning, whatever the start position is.
+            is_added: Whether it was added since the region began. Then it starts at its beginning,
+                independent of the start position, as it had no end when the region began.
 
         Raises:
-            KafkaError: The brokers do not tell.
+            KafkaError: The brokers do not answer.
         """
         if is_added:
             return (await consumer.beginning_offsets([partition]))[partition]
@@ -92,8 +92,8 @@ class StartPosition(Struct, frozen=True):
 def _time(given: int) -> int:
     if given < _EARLIEST_TIME_MS:
         raise ValueError(
-            f"start {given} is no time in milliseconds since 1970; an offset cannot be the start "
-            "of a region, which has many partitions: commit offsets to the group, and pass "
+            f"start {given} is not a time in milliseconds since 1970; an offset cannot be the "
+            "start of a region, which has many partitions: commit offsets to the group, and pass "
             "'committed'"
         )
     return given

@@ -33,7 +33,7 @@ _SCALARS = (str, int, float)
 PARTITION_BYTES_MAX = 512 * 1024
 ALL_BYTES_MAX = 64 * 1024 * 1024
 _POLL_MS = 500
-# So long a topic may be unknown to the brokers until it counts as deleted.
+# How long a topic may be unknown to the brokers before it counts as deleted.
 _MISSING_S = 15.0
 _GONE = (
     ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -43,19 +43,19 @@ _GONE = (
 
 
 class KeyedState(dict[str, Any]):
-    """State of one partition: a dict from text to what JSON knows.
+    """State of one partition: a dict from text to JSON values.
 
-    The function changes it in place. What it holds after the last record of a cut is stored with
-    the checkpoint, and is there again wherever the partition is read next.
+    The function changes it in place. Its content after the last record of a cut is stored with
+    the checkpoint, and loaded again wherever the partition is read next.
     """
 
     def to_bytes(self) -> bytes:
-        """Return the state as it is stored; empty when there is none.
+        """Return the state as stored bytes; empty when there is none.
 
         Raises:
-            TypeError: It holds a key that is no text or a value that JSON does not know: they
-                would be others when the state is loaded.
-            ValueError: It holds a number that JSON does not know.
+            TypeError: It has a key that is not a text or a value that is not in JSON: they would be
+                different when the state is loaded.
+            ValueError: It has a number that is not in JSON.
         """
         if not self:
             return b""
@@ -69,7 +69,7 @@ class KeyedState(dict[str, Any]):
 
 
 def _check(value: object, at: str) -> None:
-    """Refuse what would come back as something else; `at` is where it is, for people."""
+    """Refuse values that JSON would change; `at` is their place, for people."""
     if type(value) is dict:
         _check_keys(value)
         for key, each in value.items():
@@ -90,8 +90,8 @@ def _check_keys(values: dict[Any, object]) -> None:
     odd = [each for each in values if not isinstance(each, str)]
     if odd:
         raise TypeError(
-            f"the state has the key {odd[0]!r} of type {type(odd[0]).__name__}. Keys have to "
-            "be texts: it would come back as one, and so as another key"
+            f"the state has the key {odd[0]!r} of type {type(odd[0]).__name__}. Keys must be "
+            "texts: it would come back as a text, and so as another key"
         )
 
 
@@ -113,13 +113,13 @@ class StateTopic:
     """Stores and loads the state of partitions; on one event loop.
 
     A reference is the offset, the size and a digest of the bytes. The key of a record names
-    partition, checkpoint, attempt and writer, so that compaction keeps each until the controller
+    partition, checkpoint, attempt and writer, so compaction keeps each until the controller
     removes it.
 
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
-        replication_factor: Copies of the topic that is made; -1 is the broker's default.
+        replication_factor: Copies of a topic that is created; -1 is the broker's default.
     """
 
     def __init__(self, region: str, settings: ClientSettings, replication_factor: int = -1) -> None:
@@ -135,11 +135,11 @@ class StateTopic:
         self._stored: dict[RegionPartition, dict[int, tuple[int, bytes]]] = {}
 
     async def open(self) -> None:
-        """Make the topic unless it is there, and check that it keeps what is stored.
+        """Create the topic unless it exists, and check that it keeps what is stored.
 
         Raises:
             ControlTopicError: It has several partitions, or is not compacted.
-            KafkaError: The brokers refuse.
+            KafkaError: The brokers refuse a request.
         """
         configs = {**BROKERS_CLOCK, "cleanup.policy": "compact"}
         topic = NewTopic(self.topic, 1, self._replication_factor, configs)
@@ -161,7 +161,7 @@ class StateTopic:
         self._consumer.pause(self._place)
 
     async def close(self) -> None:
-        """Close the clients; what could not be stored until now is given up soon."""
+        """Close the clients; states that cannot be stored soon are given up."""
         if self._consumer is not None:
             await self._consumer.close()
         if self._producer is not None:
@@ -174,7 +174,7 @@ class StateTopic:
         attempt: int,
         writer: OperatorId,
     ) -> dict[RegionPartition, str]:
-        """Write states, and return a reference to each; a state without bytes has an empty one.
+        """Write states, and return a reference to each; that of an empty state is empty.
 
         Raises:
             RegionStateError: The topic was deleted.
@@ -186,13 +186,13 @@ class StateTopic:
             raise self._named(error) from error
 
     def _named(self, error: KafkaError) -> KohortError:
-        """Return the error of a topic that is not the one that the checkpoints refer to."""
+        """Return the error to raise if the topic is not the one of the checkpoints."""
         return self._lost(str(error)) if error.code in _GONE else error
 
     def _lost(self, why: str) -> RegionStateError:
         return RegionStateError(
             f"{self.topic} or records of it were deleted ({why}): states that the last checkpoint "
-            "refers to are gone, and without them the region would go on with wrong ones. Start a "
+            "refers to are gone, and without them the results would be wrong. Start a "
             "region of another name, with an output of its own; what this one has published stays"
         )
 
@@ -231,7 +231,7 @@ class StateTopic:
         """Return the bytes of a reference.
 
         Raises:
-            RegionStateError: They are not there any more, or are others.
+            RegionStateError: They were deleted, or are different.
         """
         if not reference:
             return b""
@@ -244,7 +244,7 @@ class StateTopic:
         if len(state) != int(size) or _digest(state) != digest:
             raise RegionStateError(
                 f"the state of {partition} at offset {offset} of {self.topic} is not the one that "
-                "the checkpoint refers to: the topic was changed by somebody else"
+                "the checkpoint refers to: something else changed the topic"
             )
         return state
 
@@ -281,7 +281,7 @@ class StateTopic:
             return []
 
     async def _check_reaches(self, partition: RegionPartition, offset: int) -> None:
-        """Refuse to wait for an offset that a topic which was made anew does not have yet."""
+        """Refuse to wait for an offset that a recreated topic does not have yet."""
         consumer = self._consumer
         assert consumer is not None
         end = (await consumer.end_offsets([self._place]))[self._place]
@@ -291,15 +291,15 @@ class StateTopic:
     async def forget(self, state: RegionState) -> None:
         """Remove the states that the last complete checkpoint has replaced.
 
-        Each operator removes those that it wrote or read itself; `sweep` finds the others.
+        Each operator removes the states that it wrote or read itself; `sweep` finds the others.
 
         Args:
-            state: The newest state of the region: an older one would not know of a state that was
-                loaded since, and remove it.
+            state: The newest state of the region: with an older one, this would remove a state that
+                was loaded since.
         """
         producer = self._producer
         assert producer is not None
-        # All are chosen before anything is awaited: another call may come meanwhile.
+        # Chosen before the first await, as another call may come meanwhile.
         for key in self._pop_replaced(state):
             await (await producer.send(self.topic, None, key, partition=0))
 
@@ -313,9 +313,9 @@ class StateTopic:
         return keys
 
     async def sweep(self, state: RegionState) -> int:
-        """Remove states to which no checkpoint refers, whoever wrote them; return how many.
+        """Remove states of any writer to which no checkpoint refers; return how many.
 
-        A process that is killed between writing a state and the checkpoint that was to refer to it
+        A process that is killed after writing a state and before the checkpoint that refers to it
         leaves one behind.
 
         Args:
@@ -355,7 +355,7 @@ class StateTopic:
 
 
 def _seen(future: asyncio.Future[RecordMetadata]) -> None:
-    """Take note of a result: when one state is lost, nobody waits for the others."""
+    """Retrieve a result, or asyncio would warn: after one failure, others are not awaited."""
     if not future.cancelled():
         future.exception()
 
@@ -366,7 +366,7 @@ def _key(partition: RegionPartition, checkpoint: int, attempt: int, writer: Oper
 
 
 def _checkpoint_of(key: bytes) -> int | None:
-    """Return the checkpoint that a key names; None: it is no key of a state."""
+    """Return the checkpoint that a key names; None: it is not the key of a state."""
     parts = key.split(b"/", 5)
     return int(parts[3]) if len(parts) == 6 and parts[3].isdigit() else None  # see `_key`
 

@@ -1,4 +1,4 @@
-"""Errors of file systems, told by the place where output cannot be stored."""
+"""Errors of file systems, with the place where output cannot be stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def storing(place: object) -> Iterator[None]:
     """Name the place in the error when output cannot be stored there.
 
     Raises:
-        SinkError: It cannot; the cause is the error of the file system.
+        SinkError: Storing failed; `__cause__` is the error of the file system.
     """
     try:
         yield
@@ -28,5 +28,5 @@ def storing(place: object) -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says in one line, without colours: deltalake's has neither."""
+    """Return an error's text in one line, without the colours and line breaks of deltalake."""
     return " ".join(_COLOUR.sub("", str(error)).replace("\u21b3", ":").split()).replace(" :", ":")

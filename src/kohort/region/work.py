@@ -1,8 +1,8 @@
-"""What runs between the records and the sink: the application's function, cut by checkpoints.
+"""Runs the application's function between the records and the sink, cut by checkpoints.
 
 One `Work` belongs to one operator. The event loop puts items into its inbox, and one thread (or
-one task) takes them out and does them in order. Commands overtake records: a reset must not wait
-behind what it throws away, nor a checkpoint behind a full queue.
+one task) processes them in order. Commands overtake records: a reset must not wait behind records
+that it discards, nor a checkpoint behind a full queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Function: TypeAlias = "Callable[[RegionPartition, Sequence[ConsumerRecord], Keye
 
 
 _POLLED_BATCHES = 4
-# Records that wait for the function may take so many bytes, beside what the consumer has fetched.
+# Most bytes of records that wait for the function, beside those that the consumer has fetched.
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -40,7 +40,7 @@ class Batch(Struct, frozen=True):
     """Records of one partition, in order.
 
     Attributes:
-        partition: Which partition.
+        partition: Their partition.
         read: Number of the `Read` that they come from.
         records: The records.
     """
@@ -51,7 +51,7 @@ class Batch(Struct, frozen=True):
 
 
 class Load(Struct, frozen=True):
-    """A partition is read from an offset on, with a state."""
+    """Read a partition from an offset, with a state."""
 
     partition: RegionPartition
     read: int
@@ -60,26 +60,26 @@ class Load(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """Partitions are read no further; what was delivered stays part of the next cut."""
+    """Stop reading partitions; their deliveries stay part of the next cut."""
 
     partitions: Partitions
 
 
 class Discard(Struct, frozen=True):
-    """Everything since the last complete checkpoint is thrown away, as an attempt begins."""
+    """Discard everything since the last complete checkpoint: an attempt begins."""
 
     attempt: int
 
 
 class Cut(Struct, frozen=True):
-    """A checkpoint: hand over what was delivered."""
+    """Make a cut: hand over what was delivered."""
 
     checkpoint: int
     attempt: int
 
 
 class CutParts(Struct, frozen=True):
-    """What a cut consists of before its states are stored.
+    """The parts of a cut before its states are stored.
 
     Attributes:
         cut: The cut, without references to states.
@@ -109,15 +109,15 @@ class _Open:
 
 
 class Inbox:
-    """Items for the thread that works; commands first.
+    """Items for the worker thread; commands first.
 
     Args:
-        capacity: Records that may wait.
-        capacity_bytes: Bytes of their keys, values and headers that may wait.
-        batch_max: Records that the function gets at once.
+        capacity: Most records that may wait.
+        capacity_bytes: Most bytes of their keys, values and headers.
+        batch_max: Most records for one call of the function.
 
     Attributes:
-        polled_max: Records to poll at once: some batches, as each poll has its price.
+        polled_max: Records to poll at once: several batches, as each poll is costly.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Inbox:
         self._ready = threading.Condition()
         self._commands: deque[Command] = deque()
         self._batches: deque[tuple[Batch, int]] = deque()
-        # Holds what waits while a drain keeps it from the function; None: no drain does.
+        # The records that a drain keeps from the function; None: no drain.
         self._drained: deque[tuple[Batch, int]] | None = None
         self._records = 0
         self._bytes = 0
@@ -138,12 +138,12 @@ class Inbox:
 
     @property
     def pending(self) -> int:
-        """Records that wait."""
+        """How many records wait."""
         return self._records
 
     @property
     def is_full(self) -> bool:
-        """Whether no more records should be read for now."""
+        """Whether to read no more records for now."""
         return self._records >= self._capacity or self._bytes >= self._capacity_bytes
 
     def put_records(
@@ -171,7 +171,7 @@ class Inbox:
             self._ready.notify()
 
     def take(self, timeout_s: float | None = None) -> Item | None:
-        """Return the next item; None when there is none in time, or none will come."""
+        """Return the next item; None when none came in time, or none will come."""
         with self._ready:
             self._ready.wait_for(self._has_any, timeout_s)
             if self._commands:
@@ -184,14 +184,14 @@ class Inbox:
             return None
 
     def set_aside(self) -> None:
-        """Move the records that wait into the drain buffer, until `put_back`; commands go on."""
+        """Move the waiting records to the drain buffer, until `put_back`; commands go on."""
         with self._ready:
             self._drained = deque() if self._drained is None else self._drained
             self._drained.extend(self._batches)
             self._batches.clear()
 
     def put_back(self) -> None:
-        """Let the function have what is in the drain buffer, if there is one."""
+        """Give the records in the drain buffer back to the function, if there is one."""
         with self._ready:
             if self._drained is not None:
                 self._batches, self._drained = self._drained, None
@@ -202,7 +202,7 @@ class Inbox:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no further item is worth waiting for."""
+        """Whether no further item will come."""
         return self._closed
 
     def close(self) -> None:
@@ -216,8 +216,8 @@ class Work:
     """Keeps positions, states and output of one operator; used by one thread.
 
     Args:
-        report: Takes what became of an item; may be called from any thread.
-        writer_for: Returns where the output of an attempt goes.
+        report: Takes the result of an item; may be called from any thread.
+        writer_for: Returns the writer for the output of an attempt.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Work:
         return self._writer
 
     def admit(self, batch: Batch) -> KeyedState | None:
-        """Return the state to call the function with; None: the batch is of no read of now.
+        """Return the state to call the function with; None: the batch is of an old `Read`.
 
         Raises:
             RegionOrderError: Its records were delivered already.
@@ -245,16 +245,16 @@ class Work:
         first = batch.records[0].offset
         if first < found.next_offset:
             raise RegionOrderError(
-                f"records of {batch.partition} come again: offset {first} after "
+                f"records of {batch.partition} are repeated: offset {first} after "
                 f"{found.next_offset - 1}"
             )
         return found.state
 
     def delivered(self, batch: Batch, rows: Rows) -> None:
-        """Take what the function made of a batch.
+        """Take the rows that the function returned for a batch.
 
         Raises:
-            FunctionError: That cannot be written; says for which records.
+            FunctionError: The rows cannot be written; the message names their records.
             KohortError: The sink cannot take it.
         """
         if rows is not None:
@@ -270,18 +270,18 @@ class Work:
         self.advance(batch.partition, batch.records[-1].offset + 1)
 
     def write(self, partition: RegionPartition, rows: Rows) -> None:
-        """Take output."""
+        """Write rows to the sink."""
         self._out().write(partition, rows)
 
     def advance(
         self, partition: RegionPartition, next_offset: int, state: bytes | None = None
     ) -> None:
-        """Take note that everything before an offset was delivered.
+        """Note that everything before an offset was delivered.
 
         Args:
-            partition: A partition that is read.
+            partition: A partition that is being read.
             next_offset: The offset.
-            state: What its state is there; None: the function has changed it in place.
+            state: Its state there; None: the function has changed it in place.
         """
         found = self._open[partition]
         if state is not None:
@@ -290,15 +290,15 @@ class Work:
         self._report(Delivered(partition, next_offset, found.read))
 
     def positions(self) -> dict[RegionPartition, int]:
-        """Return the partitions that are read, and the offset of the next record of each."""
+        """Return the partitions being read, and the offset of the next record of each."""
         return {place: each.next_offset for place, each in self._open.items() if not each.stopped}
 
     def state_of(self, partition: RegionPartition) -> bytes:
-        """Return the state of a partition that is read."""
+        """Return the state of a partition that is being read."""
         return self._open[partition].state.to_bytes()
 
     def obey(self, command: Command) -> None:
-        """Do what a command says, and report it."""
+        """Carry out a command, and report it."""
         match command:
             case Load():
                 self._open[command.partition] = _Open(command)
@@ -351,18 +351,18 @@ class Work:
 
 
 def _checked(checkpoint: int, output: object) -> str:
-    """Return a reference to output, as the records of a region take it.
+    """Return a reference to output, checked for use in a record.
 
     Raises:
-        SinkError: They do not.
+        SinkError: It is not valid.
     """
     try:
         return output_of(output)
     except (TypeError, ValueError) as error:
         raise SinkError(
             f"the sink returned {str(output)[:40]!r} as its reference to the output of checkpoint "
-            f"{checkpoint}, which is {error}. It has to be a text of at most 65,536 characters, "
-            "and an empty one only when nothing was written"
+            f"{checkpoint}, which is {error}. It must be a text of at most 65,536 characters, "
+            "and empty only when nothing was written"
         ) from error
 
 
@@ -370,7 +370,7 @@ def call(function: Function, batch: Batch, state: KeyedState) -> Rows:
     """Call the application's function.
 
     Raises:
-        FunctionError: It raised; says for which records.
+        FunctionError: It raised; the message names the records.
     """
     try:
         rows = function(batch.partition, batch.records, state)

@@ -44,25 +44,25 @@ from kohort.values import replace
 
 T = TypeVar("T")
 
-# Messages that may wait for the function, as in IBM Streams: so many polls, if memory allows.
+# As in IBM Streams, this many polls of records may wait for the function, if memory allows.
 POLLS_WAITING = 100
-# Partitions that are added to a topic are to be read soon.
+# So that partitions that are added to a topic are read soon.
 _METADATA_MAX_AGE_MS = 2_000
 
 
 class WorkerConfig(Struct, frozen=True, kw_only=True):
-    """What one process of a region is to do.
+    """The configuration of one process of a region.
 
     Attributes:
         region: Name of the region.
         operator: Name of the operator, unique in the region.
         topics: Topics to read.
         pattern: Or a regular expression of topics, as text or compiled.
-        settings: What all processes of the region agree on.
+        settings: The settings that all processes of the region share.
         rebalance: "checkpoint" hands partitions over with a checkpoint, "reset" resets the region.
         start: Where partitions start.
         replication_factor: Copies of the region's own topics; -1 is the broker's default.
-        trigger_count: After how many records the operator asks for a checkpoint; 0: it never does.
+        trigger_count: Number of records after which the operator asks for a checkpoint; 0: never.
         client: Kafka's settings of the consumer and of all other clients.
     """
 
@@ -79,13 +79,13 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """Runs an operator and a candidate; made on the loop that it runs on.
+    """Runs an operator and a candidate; create it on the loop that it runs on.
 
     Args:
-        config: What to do.
-        sink: Where output goes.
-        incarnation: Names this process of the operator; by default one is made up.
-        fetches: Whether records come into the inbox; else commands alone do, and others read.
+        config: Its configuration.
+        sink: Takes the output.
+        incarnation: Id of this process of the operator; random by default.
+        fetches: Whether the inbox gets records; otherwise only commands, and others read.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class Worker:
         """Run until `close`, or until something fails.
 
         Raises:
-            RegionError: The operator cannot go on; says why.
-            KafkaError: The brokers refuse.
+            RegionError: The operator cannot go on; the message says why.
+            KafkaError: The brokers refuse a request.
         """
         config = self._config
         self._main = asyncio.current_task()
@@ -193,7 +193,7 @@ class Worker:
         return self.operating
 
     def _draining(self, consumer: AsyncConsumer) -> Draining | None:
-        """Return the drains of the original, for its rule; a Spark query has none."""
+        """Return drains as in IBM Streams, for `rebalance="reset"`; a Spark query has none."""
         settings = self._config.settings
         if self._config.rebalance != RESET or not self._fetches:
             return None
@@ -237,17 +237,17 @@ class Worker:
             consumer.subscribe(pattern=self._config.pattern, listener=operating)
 
     def writer_for(self, attempt: int) -> CutWriter:
-        """Return what takes the output of an attempt."""
+        """Return a writer for the output of an attempt."""
         return self._sink.writer(self.id, attempt)
 
     def report(self, report: Report | Exception) -> None:
-        """Take what became of an item of the inbox; any thread may call."""
+        """Take the result of an item of the inbox; any thread may call this."""
         if self.operating is not None:
             with suppress(RuntimeError):  # the loop has ended by itself
                 self.operating.report(report)
 
     def metrics(self) -> RegionMetrics:
-        """Return what was counted so far; any thread may call."""
+        """Return the current metrics; any thread may call this."""
         operating, controlling = self.operating, self.controlling
         return measured(
             OperatorMetrics() if operating is None else operating.metrics,
@@ -256,12 +256,12 @@ class Worker:
         )
 
     def make_consistent(self, why: str) -> None:
-        """Ask the region for a checkpoint; says nothing of when it is complete."""
+        """Ask the region for a checkpoint, without waiting for it."""
         if self.controlling is not None:
             self.controlling.ask(DRAIN, why=why)
 
     def count(self, records: int) -> str:
-        """Count records that were delivered; returns why to ask for a checkpoint, or nothing."""
+        """Count delivered records; return a reason to ask for a checkpoint, or an empty text."""
         self._delivered += records
         if not 0 < self._config.trigger_count <= self._delivered:
             return ""
@@ -269,7 +269,7 @@ class Worker:
         return f"trigger_count={self._config.trigger_count} of {self.id.name}"
 
     def abandon(self) -> None:
-        """End at once, without a last checkpoint: the region goes back behind what is lost."""
+        """End at once, without a last checkpoint: the region goes back to the last complete one."""
         if self._main is not None:
             self._main.cancel()
 
@@ -281,15 +281,15 @@ class Worker:
 
 
 def _load_arrow() -> None:
-    """Load what writes output: the first checkpoint would have to wait for it."""
+    """Load the libraries that write output, so that the first checkpoint need not wait."""
     import pyarrow as pa
     import pyarrow.parquet
 
-    pa.array([0])  # pyarrow looks for pandas now
+    pa.array([0])  # makes pyarrow look for pandas now
 
 
 async def first(wanted: Awaitable[T], *others: asyncio.Task[None]) -> T:
-    """Wait for something, unless one of the others fails before."""
+    """Wait for `wanted`, or raise the error of one of the others if that fails before."""
     future = asyncio.ensure_future(wanted)
     try:
         await asyncio.wait([future, *others], return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""The bytes of the records: a key that no other record has, and a value in JSON.
+"""The encoding of the records: a key that no other record has, and a value in JSON.
 
-Whatever is read is bounded and checked: bytes give a record, or a `RegionRecordError` that says
-what is wrong with them.
+Input is bounded and checked: bytes give a record, or a `RegionRecordError` that says what is wrong
+with them.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def encode(record: RegionRecord, unique: str) -> tuple[bytes, bytes]:
 
     Args:
         record: The record.
-        unique: What no other record of its kind and writer has in its key. A record that is sent
-            once more after an unknown result needs another one: with equal keys, compaction would
-            remove the first of two copies and leave a gap that no snapshot covers.
+        unique: A part of the key that no other record of its kind and writer has. A record sent
+            again after an unknown result needs a new one: with equal keys, compaction would remove
+            the first of two copies and leave a gap that no snapshot covers.
     """
     name = NAMES[type(record)]
     key = "/".join((name, _quoted(writer_of(record)), _quoted(unique)))
@@ -70,7 +70,7 @@ def decode(key: bytes | None, value: bytes) -> RegionRecord:
 
     Raises:
         NewerRecordError: A newer version wrote it.
-        RegionRecordError: It is none; the message says why.
+        RegionRecordError: They are not a record; the message says why.
     """
     name, writer = _kind_and_writer(key)
     said = _loaded(value)
@@ -112,7 +112,7 @@ def _loaded(value: bytes) -> dict[str, _Json]:
 def _no_doubles(pairs: list[tuple[str, _Json]]) -> dict[str, _Json]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name appears twice")
     return found
 
 
@@ -140,12 +140,12 @@ def _field(record: str, name: str, said: _Json) -> object:
 
 
 def plain_partition(partition: RegionPartition) -> list[_Json]:
-    """Return a partition as JSON has it."""
+    """Return a partition as a JSON value."""
     return [partition.topic, partition.topic_id, partition.partition]
 
 
 def plain(value: object) -> _Json:
-    """Return a field of a record as JSON has it."""
+    """Return a field of a record as a JSON value."""
     match value:
         case OperatorId():
             return list(value)
@@ -190,7 +190,7 @@ def natural(said: _Json) -> int:
 
 
 def text_of(most: int, *, least: int = 0) -> Callable[[_Json], str]:
-    """Return what reads a text of a limited length."""
+    """Return a function that reads a text of a limited length."""
 
     def read(said: _Json) -> str:
         if type(said) is not str:
@@ -208,10 +208,10 @@ _long = text_of(_TEXT_MAX)
 
 
 def truth(said: _Json) -> bool:
-    """Return a truth value.
+    """Return a boolean.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not one.
     """
     if type(said) is not bool:
         raise TypeError("neither true nor false")
@@ -256,7 +256,7 @@ _T = TypeVar("_T")
 
 
 def _mapping_of(read: Callable[[_Json], _T]) -> Callable[[_Json], Map[RegionPartition, _T]]:
-    """Return what reads a mapping from partitions to something."""
+    """Return a function that reads a mapping from partitions to values."""
 
     def mapping(said: _Json) -> Map[RegionPartition, _T]:
         pairs = [_parts(each, 4) for each in _each(said)]
@@ -278,7 +278,7 @@ def counts_of(said: _Json) -> Map[str, int]:
     pairs = [_parts(each, 2) for each in _each(said)]
     found = {name_of(topic_id): natural(count) for topic_id, count in pairs}
     if len(found) != len(pairs):
-        raise ValueError("a topic stands there twice")
+        raise ValueError("a topic appears twice")
     return Map(found)
 
 
@@ -303,7 +303,7 @@ def _wish(said: _Json) -> str:
 
 
 def _shortened(why: str) -> str:
-    """Return a reason as readers take it: whatever an error says, the record has to be one."""
+    """Return a reason in a form that readers accept, whatever an error says."""
     return why.encode(errors="replace").decode()[:_TEXT_MAX]
 
 

@@ -1,4 +1,4 @@
-"""When a record of the log is passed over. Each condition returns what is wrong, or nothing."""
+"""When the fold ignores a record. Each condition returns what is wrong, or an empty text."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def is_no_copy(state: RegionState, record: Registered) -> str:
 
 
 def knows_its_predecessor(state: RegionState, record: Registered) -> str:
-    """The writer had read of the last change of its name, so it is no late copy."""
+    """The writer had read the last change of its name, so this is not a late copy."""
     older = state.operators.get(record.operator.name)
     changed = state.buried_at if older is None else older.registered_at
     if record.after > changed:
@@ -87,26 +87,26 @@ def knows_its_predecessor(state: RegionState, record: Registered) -> str:
 
 
 def is_active(state: RegionState, record: OperatorRecord) -> str:
-    """The incarnation is active: neither fenced nor evicted, and has not left."""
+    """The incarnation is active: it was neither fenced nor evicted, and has not left."""
     if state.active(record.operator) is not None:
         return ""
     return f"{told(record)}: this incarnation is not active"
 
 
 def is_new(state: RegionState, record: OperatorRecord) -> str:
-    """It has not said this, or something later, before."""
+    """The operator has not written this number or a later one before."""
     seq = state.operators[record.operator.name].seq
     return "" if record.seq > seq else f"{told(record)}: number {record.seq} comes after {seq}"
 
 
 def is_first_start(state: RegionState, record: Start) -> str:
-    """Nobody has said where the partition starts."""
+    """The start of the partition is not known yet."""
     known = state.partition(record.partition).start
     return "" if known is None else f"{told(record)}: {record.partition} starts at {known} already"
 
 
 def gives_back_nothing_contributed(state: RegionState, record: Unclaim) -> str:
-    """Nothing that the operator gives back is in its open contribution."""
+    """The operator's open contribution has none of the partitions that it gives back."""
     drain = state.drain
     given = None if drain is None else drain.contributions.get(record.operator)
     for each in () if given is None else sorted(record.partitions):
@@ -122,7 +122,7 @@ OfAttempt: TypeAlias = Contribution | ResetDone | Drain | Complete | Exhausted
 
 
 def is_of_present_attempt(state: RegionState, record: OfAttempt) -> str:
-    """It belongs to the present attempt."""
+    """It belongs to the current attempt."""
     if record.attempt == state.attempt:
         return ""
     age = "stale" if record.attempt < state.attempt else "unheard of"
@@ -151,7 +151,7 @@ def is_of_participant(state: RegionState, record: Contribution) -> str:
 
 
 def is_first_contribution(state: RegionState, record: Contribution) -> str:
-    """The operator has not contributed to it."""
+    """The operator has not contributed to this checkpoint yet."""
     assert state.drain is not None
     if record.operator not in state.drain.contributions:
         return ""
@@ -159,7 +159,7 @@ def is_first_contribution(state: RegionState, record: Contribution) -> str:
 
 
 def covers_what_it_owns(state: RegionState, record: Contribution) -> str:
-    """Every partition is in it that the operator owned at the drain and still owns."""
+    """It has every partition that the operator owned at the drain and still owns."""
     assert state.drain is not None
     missing = state.drain.participants[record.operator] - frozenset(record.offsets)
     if not missing:
@@ -168,16 +168,16 @@ def covers_what_it_owns(state: RegionState, record: Contribution) -> str:
 
 
 def owns_what_it_covers(state: RegionState, record: Contribution) -> str:
-    """The operator owns every partition in it."""
+    """The operator owns every partition in the contribution."""
     for each in sorted(record.offsets):
         owner = state.partition(each).owner
         if owner != record.operator:
-            return f"{told(record)} covers {each}, which {owner or 'nobody'} owns"
+            return f"{told(record)} covers {each}, whose owner is {owner or 'none'}"
     return ""
 
 
 def goes_forward(state: RegionState, record: Contribution) -> str:
-    """No partition goes back behind the last checkpoint or its start."""
+    """No partition goes back to before the last checkpoint or its start."""
     for each, offset in sorted(record.offsets.items()):
         base = state.partition(each).base
         if base is None:
@@ -188,7 +188,7 @@ def goes_forward(state: RegionState, record: Contribution) -> str:
 
 
 def mentions_only_what_it_covers(_state: RegionState, record: Contribution) -> str:
-    """States and released partitions have an offset in it."""
+    """Partitions with a state and released partitions have an offset in it."""
     odd = (record.released | frozenset(record.states)) - frozenset(record.offsets)
     return f"{told(record)} has no offset of {min(odd)}" if odd else ""
 
@@ -197,7 +197,7 @@ def mentions_only_what_it_covers(_state: RegionState, record: Contribution) -> s
 
 
 def is_still_wanted(state: RegionState, record: Ask) -> str:
-    """What is asked for has not happened meanwhile."""
+    """The request has not been fulfilled meanwhile."""
     if record.what == DRAIN and record.checkpoint != state.checkpoint + 1:
         return f"{told(record)}: checkpoint {record.checkpoint} has begun already"
     if record.what == RESET and record.attempt != state.attempt:
@@ -205,12 +205,12 @@ def is_still_wanted(state: RegionState, record: Ask) -> str:
     if record.what == RESET and state.exhausted and not record.force:
         return f"{told(record)}: {state.exhausted}; only a forced reset goes on"
     if record.what not in (DRAIN, RESET) and not state.operators:
-        return f"{told(record)}: nobody is there"
+        return f"{told(record)}: there is no operator"
     return ""
 
 
 def is_next_epoch(state: RegionState, record: Controller) -> str:
-    """The epoch is the present one + 1."""
+    """The epoch is the current one + 1."""
     if record.epoch == state.epoch + 1:
         return ""
     return f"controller {record.incarnation} wants epoch {record.epoch}, the last is {state.epoch}"
@@ -222,7 +222,7 @@ def is_decided_by_the_controller(state: RegionState, record: Complete) -> str:
         return ""
     return (
         f"{told(record)}: decided by {record.incarnation} of epoch {record.epoch},"
-        f" the controller is {state.controller or 'nobody'} of epoch {state.epoch}"
+        f" the controller is {state.controller or 'none'} of epoch {state.epoch}"
     )
 
 
@@ -234,7 +234,7 @@ def is_next_checkpoint(state: RegionState, record: Drain) -> str:
 
 
 def may_drain(state: RegionState, record: Drain) -> str:
-    """The region processes, and need not reset."""
+    """The region is processing, and needs no reset."""
     if state.must_reset:
         return f"{told(record)}: the region must reset: {state.must_reset}"
     if state.phase in (Phase.PROCESSING, Phase.CHECKPOINT_PENDING):
@@ -250,21 +250,21 @@ def needs_no_reset(state: RegionState, record: Complete) -> str:
 
 
 def has_active_participants(state: RegionState, record: Complete) -> str:
-    """All who take part are active."""
+    """All participants are active."""
     assert state.drain is not None
     gone = sorted(each for each in state.drain.participants if state.active(each) is None)
     return f"{told(record)}: {gone[0]} is gone" if gone else ""
 
 
 def has_all_contributions(state: RegionState, record: Complete) -> str:
-    """All who take part have contributed."""
+    """All participants have contributed."""
     assert state.drain is not None
     missing = state.drain.missing
     return f"{told(record)}: {missing[0]} has not contributed" if missing else ""
 
 
 def is_oldest_unpublished(state: RegionState, record: Published) -> str:
-    """Checkpoints become visible in their order."""
+    """It is the oldest unpublished checkpoint: checkpoints become visible in order."""
     oldest = state.unpublished[0].checkpoint if state.unpublished else None
     if record.checkpoint == oldest:
         return ""
@@ -272,27 +272,27 @@ def is_oldest_unpublished(state: RegionState, record: Published) -> str:
 
 
 def is_next_attempt(state: RegionState, record: Reset) -> str:
-    """Its attempt is the present one + 1."""
+    """Its attempt is the current one + 1."""
     if record.attempt == state.attempt + 1:
         return ""
     return f"{told(record)}: the present attempt is {state.attempt}"
 
 
 def is_healthy(state: RegionState, record: Reset) -> str:
-    """Nobody is unhealthy."""
+    """No operator is unhealthy."""
     ill = [str(each.id) for each in state.operators.values() if each.unhealthy]
     return f"{told(record)}: {min(ill)} is unhealthy" if ill else ""
 
 
 def is_forced_with_reason(state: RegionState, record: Reset) -> str:
-    """Somebody asked for a forced reset, if it is one."""
+    """A forced reset was asked for, if this is one."""
     if state.forced or not record.forced:
         return ""
-    return f"{told(record)}: nobody asked for a forced one"
+    return f"{told(record)}: no forced one was asked for"
 
 
 def is_within_budget(state: RegionState, record: Reset) -> str:
-    """It is forced, or there were not too many in a row."""
+    """It is forced, or not too many resets came in a row."""
     if record.forced or (not state.exhausted and state.resets < state.max_resets):
         return ""
     return f"{told(record)}: there were {state.resets} in a row, only a forced one goes on"
@@ -306,14 +306,14 @@ def is_still_active(state: RegionState, record: Evict) -> str:
 
 
 def is_exhausted(state: RegionState, record: Exhausted) -> str:
-    """The budget is spent, and nobody asked for a forced reset."""
+    """The budget is spent, and no forced reset was asked for."""
     if not state.forced and not state.exhausted and state.resets >= state.max_resets:
         return ""
     return f"{told(record)}: another reset is possible"
 
 
 def is_newer_snapshot(state: RegionState, record: Snapshot) -> str:
-    """It covers more than the newest snapshot."""
+    """It covers more of the log than the newest snapshot."""
     if state.snapshot_before < record.before <= state.offset:
         return ""
     return f"snapshot before {record.before}: the newest is before {state.snapshot_before}"

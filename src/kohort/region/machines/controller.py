@@ -1,8 +1,8 @@
 """The controller of a region, and every candidate for it: one table over the region's phases.
 
-The phase is part of the fold. Timers, and what the described group shows, are the controller's own;
-another one starts them anew. It decides from the log alone, and only once the log shows what became
-of its last decision.
+The phase is part of the fold. Timers, and what the described group shows, belong to one candidate;
+the next one starts afresh. A candidate decides from the log alone, and only once the log shows the
+result of its last decision.
 """
 
 from __future__ import annotations
@@ -56,32 +56,32 @@ __all__ = ["CONTROLLER", "ControllerConfig", "ControllerMachine", "ControllerSes
 
 
 class Noticed(Struct, frozen=True):
-    """The log was looked at, whatever is on its way there."""
+    """The log was read; appends may be in flight."""
 
 
 class Free(Struct, frozen=True):
-    """The log was looked at, and shows what became of every decision."""
+    """The log was read, and shows the result of every decision."""
 
 
 class ControllerMachine:
     """One candidate.
 
     Attributes:
-        session: What it knows; the shell installs that of each effects.
+        session: What it knows; the shell installs the session of each result.
     """
 
     def __init__(self, config: ControllerConfig) -> None:
-        """Make a candidate that nobody has chosen yet."""
+        """Make a candidate that is not chosen yet."""
         self.config = config
         self.session = ControllerSession()
 
     def install(self, effects: ControllerEffects) -> None:
-        """Take over what a decision led to."""
+        """Adopt the session of a decision."""
         assert isinstance(effects.session, ControllerSession)
         self.session = effects.session
 
     def decide(self, event: ControllerInput, now: int) -> ControllerEffects:
-        """Work out what an input leads to; change nothing.
+        """Return the effects of an input; change nothing.
 
         Args:
             event: What happened.
@@ -99,7 +99,7 @@ class ControllerMachine:
 
 
 def take_fold(decision: ControllerDecision, event: Folded) -> None:
-    """Know the log better, and since when the region waits for what."""
+    """Remember the state of the region, what it waits for, and since when."""
     session, folded, now = decision.session, event.state, decision.now
     phase = folded.phase
     wait = ("", 0)
@@ -120,7 +120,7 @@ def take_fold(decision: ControllerDecision, event: Folded) -> None:
 
 
 def end_append(decision: ControllerDecision, event: Appended) -> None:
-    """Know how far to read until the result is known."""
+    """Remember how far to read until the result is known."""
     session = decision.session
     if event.token == session.token:
         read_to = max(session.read_to, event.read_to)
@@ -128,7 +128,7 @@ def end_append(decision: ControllerDecision, event: Appended) -> None:
 
 
 def be_chosen(decision: ControllerDecision, event: Chosen) -> None:
-    """Try to decide, or no longer; waits begin anew."""
+    """Become the chosen candidate, or stop being it; waits start again."""
     decision.session = replace(
         decision.session,
         is_chosen=event.is_chosen,
@@ -140,7 +140,7 @@ def be_chosen(decision: ControllerDecision, event: Chosen) -> None:
 
 
 def look_at_group(decision: ControllerDecision, event: GroupDescribed) -> None:
-    """Find operators that are gone, and members that are no operators."""
+    """Find operators that are gone, and members that are not operators."""
     session, now, config = decision.session, decision.now, decision.config
     present = {each.client_id for each in event.members}
     seen, missing, gone = set[OperatorId](), dict[OperatorId, int](), set[OperatorId]()
@@ -163,7 +163,7 @@ def look_at_group(decision: ControllerDecision, event: GroupDescribed) -> None:
 
 
 def _strangers(decision: ControllerDecision, event: GroupDescribed) -> Map[str, int]:
-    """Report each member outside of the region once; -1: it was reported."""
+    """Report each member that is not an operator once; -1 marks a reported one."""
     config, before = decision.config, decision.session.strangers
     found: dict[str, int] = {}
     for each in strangers_among(event.members, decision.folded):
@@ -176,7 +176,7 @@ def _strangers(decision: ControllerDecision, event: GroupDescribed) -> Map[str, 
 
 
 def note_published(decision: ControllerDecision, event: PublishDone) -> None:
-    """Tell the log when it can be told."""
+    """Remember to write it to the log."""
     decision.session = replace(decision.session, publishing=0, published=event.checkpoint)
 
 
@@ -189,7 +189,7 @@ def publish_later(decision: ControllerDecision, event: PublishFailed) -> None:
 
 
 def take_ask(decision: ControllerDecision, event: Asked) -> None:
-    """Put it into the log when that is possible."""
+    """Keep the request until it can be written to the log."""
     decision.session = replace(decision.session, asks=(*decision.session.asks, event))
 
 
@@ -205,7 +205,7 @@ def rest(_decision: ControllerDecision, _event: object) -> None:
 
 
 def may_publish(decision: ControllerDecision, _event: object) -> bool:
-    """Whether a complete checkpoint is to be made visible."""
+    """Whether a complete checkpoint waits to become visible."""
     session, folded = decision.session, decision.folded
     if not session.is_chosen or not decision.is_controller or not folded.unpublished:
         return False
@@ -214,7 +214,7 @@ def may_publish(decision: ControllerDecision, _event: object) -> bool:
 
 
 def publish(decision: ControllerDecision, _event: object) -> None:
-    """Make the oldest one visible."""
+    """Make the oldest waiting checkpoint visible."""
     oldest = decision.folded.unpublished[0]
     decision.publish = Publish(oldest.checkpoint, oldest.outputs, decision.folded.shown)
     decision.session = replace(decision.session, publishing=oldest.checkpoint)
@@ -226,7 +226,7 @@ def has_asks(decision: ControllerDecision, _event: object) -> bool:
 
 
 def ask(decision: ControllerDecision, _event: object) -> None:
-    """Put it into the log, as seen from here."""
+    """Write the request to the log, with the current checkpoint and attempt."""
     folded = decision.folded
     writer, checkpoint = decision.config.incarnation, folded.checkpoint + 1
     asks = [
@@ -238,7 +238,7 @@ def ask(decision: ControllerDecision, _event: object) -> None:
 
 
 def is_not_chosen(decision: ControllerDecision, _event: object) -> bool:
-    """Whether somebody else is to try."""
+    """Whether the group has not chosen this candidate."""
     return not decision.session.is_chosen
 
 
@@ -248,7 +248,7 @@ def is_not_controller(decision: ControllerDecision, _event: object) -> bool:
 
 
 def take_over(decision: ControllerDecision, _event: object) -> None:
-    """Be the next controller, if nobody else is first."""
+    """Become the next controller, unless another candidate comes first."""
     folded, config = decision.folded, decision.config
     records: list[RegionRecord] = []
     if folded.settings is None:
@@ -258,25 +258,25 @@ def take_over(decision: ControllerDecision, _event: object) -> None:
 
 
 def is_visible(decision: ControllerDecision, _event: object) -> bool:
-    """Whether a checkpoint is visible, and the log does not know."""
+    """Whether a checkpoint is visible and the log does not say so yet."""
     unpublished = decision.folded.unpublished
     return bool(unpublished) and unpublished[0].checkpoint == decision.session.published
 
 
 def say_published(decision: ControllerDecision, _event: object) -> None:
-    """Say so."""
+    """Write to the log that the checkpoint is visible."""
     epoch, who = decision.folded.epoch, decision.config.incarnation
     has_output = bool(decision.folded.unpublished[0].outputs)
     decision.decides(Published(epoch, who, decision.session.published, has_output))
 
 
 def has_gone(decision: ControllerDecision, _event: object) -> bool:
-    """Whether an active operator is out of the group."""
+    """Whether an active operator has left the group."""
     return bool(decision.session.gone)
 
 
 def evict_gone(decision: ControllerDecision, _event: object) -> None:
-    """Evict those that left the group without saying so."""
+    """Evict the operators that left the group without a record in the log."""
     _evict(decision, sorted(decision.session.gone), "it is not in the group any more")
 
 
@@ -296,7 +296,7 @@ def is_snapshot_due(decision: ControllerDecision, _event: object) -> bool:
 
 
 def take_snapshot(decision: ControllerDecision, _event: object) -> None:
-    """Write down the fold."""
+    """Write a snapshot of the fold."""
     folded = decision.folded
     text = dump(folded)
     who = decision.config.incarnation
@@ -304,12 +304,12 @@ def take_snapshot(decision: ControllerDecision, _event: object) -> None:
 
 
 def may_trim(decision: ControllerDecision, _event: object) -> bool:
-    """Whether a snapshot is in the log that replaces records."""
+    """Whether the log has a snapshot that replaces records."""
     return decision.folded.snapshot_before > decision.session.trimmed
 
 
 def trim(decision: ControllerDecision, _event: object) -> None:
-    """Remove what it replaces."""
+    """Remove the records that the snapshot replaces."""
     before, token = decision.folded.snapshot_before, decision.session.token + 1
     decision.trim = Trim(token, before)
     decision.session = replace(decision.session, token=token, in_flight=True, trimmed=before)
@@ -319,14 +319,14 @@ def trim(decision: ControllerDecision, _event: object) -> None:
 
 
 def is_spent(decision: ControllerDecision, _event: object) -> bool:
-    """Whether a reset is needed and there were too many in a row."""
+    """Whether a reset is needed after too many in a row."""
     folded = decision.folded
     needs = bool(folded.must_reset) or is_drain_slow(decision, _event)
     return needs and not folded.forced and folded.resets >= folded.max_resets
 
 
 def exhaust(decision: ControllerDecision, _event: object) -> None:
-    """Give up until somebody forces a reset."""
+    """Give up until a reset is forced."""
     folded = decision.folded
     why = folded.must_reset or _slowest(decision)
     said = f"{folded.resets} resets in a row, the last need: {why}"
@@ -335,12 +335,12 @@ def exhaust(decision: ControllerDecision, _event: object) -> None:
 
 
 def must_reset(decision: ControllerDecision, _event: object) -> bool:
-    """Whether something happened after which only a reset is safe."""
+    """Whether an event has made a reset necessary."""
     return bool(decision.folded.must_reset)
 
 
 def reset(decision: ControllerDecision, _event: object) -> None:
-    """Let everybody go back to the last complete checkpoint."""
+    """Send all operators back to the last complete checkpoint."""
     folded = decision.folded
     _reset(decision, folded.must_reset, forced=folded.forced)
 
@@ -354,18 +354,18 @@ def _reset(decision: ControllerDecision, why: str, *, forced: bool) -> None:
 
 
 def is_forced(decision: ControllerDecision, _event: object) -> bool:
-    """Whether somebody forces a reset."""
+    """Whether a forced reset was asked for."""
     return bool(decision.folded.must_reset) and decision.folded.forced
 
 
 def has_all(decision: ControllerDecision, _event: object) -> bool:
-    """Whether everybody has contributed."""
+    """Whether all participants have contributed."""
     drain = decision.folded.drain
     return drain is not None and not drain.missing
 
 
 def complete(decision: ControllerDecision, _event: object) -> None:
-    """Let the checkpoint count."""
+    """Complete the checkpoint."""
     folded = decision.folded
     who = decision.config.incarnation
     decision.decides(Complete(folded.epoch, who, folded.checkpoint, folded.attempt))
@@ -386,7 +386,7 @@ def _slowest(decision: ControllerDecision) -> str:
 
 
 def reset_slow(decision: ControllerDecision, _event: object) -> None:
-    """Begin anew; the reason names who is slow."""
+    """Reset again; the reason names the slow operators."""
     _reset(decision, _slowest(decision), forced=False)
 
 
@@ -398,14 +398,14 @@ def is_reset_slow(decision: ControllerDecision, _event: object) -> bool:
 
 
 def evict_slow(decision: ControllerDecision, _event: object) -> None:
-    """Go on without those that do not come back."""
+    """Go on without the operators that do not finish the reset."""
     slow = sorted(each.id for each in decision.folded.awaited())
     limit = decision.settings.reset_timeout_ms
     _evict(decision, slow, f"it did not finish a reset within {limit} ms")
 
 
 def is_drain_due(decision: ControllerDecision, _event: object) -> bool:
-    """Whether a partition leaves, somebody asks, or the period is over."""
+    """Whether a partition leaves, a checkpoint was asked for, or the period is over."""
     folded, settings = decision.folded, decision.settings
     if len(folded.unpublished) >= decision.config.unpublished_max:
         return False

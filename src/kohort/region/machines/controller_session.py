@@ -1,4 +1,4 @@
-"""What a candidate for the controller knows, and what one input does to it."""
+"""What a controller candidate knows, and how one input changes it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     """One candidate.
 
     Attributes:
-        incarnation: What no other candidate ever is called.
-        settings: What it takes the region's settings to be, should it be the first.
-        gone_ms: How long a member is missing in the described group until its operator is evicted.
+        incarnation: A name that no other candidate ever has.
+        settings: The settings of a new region; used by the first candidate.
+        gone_ms: Milliseconds without a member in the described group after which its operator is
+            evicted.
         join_ms: The same for an operator that was never seen in the group.
-        stranger_ms: How long a member without an operator is in the group until it is reported.
-        publish_retry_ms: Wait before a checkpoint is published again.
-        unpublished_max: Complete checkpoints that may wait to be published; then nothing drains.
+        stranger_ms: Milliseconds after which a member without an operator is reported.
+        publish_retry_ms: Wait before publishing a checkpoint is tried again, in milliseconds.
+        unpublished_max: Most complete checkpoints that may wait to be published; beyond, no drain
+            begins.
         snapshot_every: Offsets from one snapshot to the next.
     """
 
@@ -49,28 +51,28 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
 
 class ControllerSession(Struct, frozen=True, kw_only=True):
-    """All that a candidate knows; a value.
+    """Everything that a candidate knows; immutable.
 
     Attributes:
         folded: The region as far as the log was read.
-        is_chosen: Whether it is the one to try.
-        wait: What the region waits for, as (what, checkpoint or attempt), and since when.
-        waiting_since: See `wait`.
-        progress: What changes when a drain or a reset ends, and when it did so last.
-        progress_at: See `progress`.
+        is_chosen: Whether the group has chosen this candidate.
+        wait: What the region waits for, as (what, checkpoint or attempt).
+        waiting_since: Since when it waits for that.
+        progress: A value that changes when a drain or a reset ends.
+        progress_at: When it changed last.
         seen: Operators that were in the group.
-        missing: Since when operators are not in the group.
-        gone: Operators that are out of the group for good.
+        missing: Since when each operator is missing in the group.
+        gone: Operators that have left the group for good.
         members: The group, as described last.
         strangers: Since when members of the group have no operator, by client id.
         publishing: The checkpoint that is being published; 0: none.
         published: The last one that is visible.
-        publish_after: When the next try may begin.
-        trimmed: Up to which snapshot records were removed.
-        asks: What was asked for in this process.
+        publish_after: Earliest time of the next try.
+        trimmed: The snapshot up to which records were removed.
+        asks: Requests made in this process.
         token: Number of the last append.
         in_flight: Whether that append has not ended.
-        read_to: How far the log has to be folded to know what became of it.
+        read_to: Offset up to which the log must be folded to know its result.
     """
 
     folded: RegionState | None = None
@@ -95,7 +97,7 @@ class ControllerSession(Struct, frozen=True, kw_only=True):
 
 
 class ControllerDecision(Struct, kw_only=True):
-    """What one input does to a candidate, while its handlers run."""
+    """The changes by one input to a candidate, while its handlers run."""
 
     config: ControllerConfig
     session: ControllerSession
@@ -128,12 +130,12 @@ class ControllerDecision(Struct, kw_only=True):
 
     @property
     def is_controller(self) -> bool:
-        """Whether the log says that it is the one that decides."""
+        """Whether the log names this candidate as the controller."""
         return self.folded.controller == self.config.incarnation
 
     @property
     def is_free(self) -> bool:
-        """Whether the log shows what became of everything that it decided."""
+        """Whether the log shows the result of every decision."""
         session = self.session
         if session.in_flight or session.folded is None:
             return False
@@ -146,11 +148,11 @@ class ControllerDecision(Struct, kw_only=True):
         self.appended = Append(token, records)
 
     def note(self, rule: str, text: str, *, is_warning: bool = False) -> None:
-        """Observe something."""
+        """Add a fact to what was observed."""
         self.observed.append(Fact(-1, rule, text, is_warning=is_warning))
 
     def effects(self) -> ControllerEffects:
-        """Return what all of it leads to."""
+        """Return the effects of the input."""
         return ControllerEffects(
             session=self.session,
             append=self.appended,

@@ -17,13 +17,13 @@ from kohort.region.machines.records import (
 from kohort.region.machines.state import Operator, RegionState
 
 _LONG = 100
-# So many complete checkpoints may wait to be published until that is a problem.
+# More complete checkpoints than this that wait to be published are a problem.
 _UNPUBLISHED_MAX = 5
 _LEFT_OUT = ("epoch", "incarnation", "operator", "seq", "writer", "digest")
 
 
 def told_record(record: RegionRecord) -> str:
-    """Return a record in one line: what it is, whose, and what it holds."""
+    """Return a record in one line: its kind, its writer and its fields."""
     said = (f"{name}={_told(value)}" for name, value in asdict(record).items())
     kept = [each for each in said if each.split("=", 1)[0] not in _LEFT_OUT]
     name, _, incarnation = writer_of(record).partition(".")
@@ -43,11 +43,11 @@ def _told(value: object) -> str:
 
 
 def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> str:
-    """Say in one clause what a region is doing, and for whom it waits.
+    """Say in one clause what a region is doing, and which operators it waits for.
 
     Args:
-        state: The region as its log has it.
-        gone: Operators that are not in the group any more.
+        state: The region according to its log.
+        gone: Operators that are no longer in the group.
     """
     if state.exhausted:
         return f"{state.exhausted}; only a forced reset goes on (kohort region reset --force)"
@@ -72,7 +72,7 @@ def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> st
 
 
 def is_without(state: RegionState, gone: Collection[Operator]) -> bool:
-    """Whether a region does not go on before those that are gone are evicted."""
+    """Whether a region waits until the operators that are gone are evicted."""
     return any(each.owned for each in gone) or 0 < len(gone) == len(state.operators)
 
 
@@ -80,12 +80,12 @@ def _without(state: RegionState, gone: Collection[Operator]) -> str:
     group = state.settings.group_id if state.settings else "-"
     if len(gone) == len(state.operators):
         return (
-            f"no operator runs any more, none is in group {group} (they were killed): the next one "
-            f"that starts goes on from checkpoint {state.completed}; kohort region start makes "
-            "visible what is complete"
+            f"no operator is running, none is in group {group} (they were killed): the next one "
+            f"to start goes on from checkpoint {state.completed}; kohort region start makes "
+            "complete checkpoints visible"
         )
     names = ", ".join(sorted(str(each.id) for each in gone if each.owned))
-    return f"waits until those are evicted that are not in group {group} any more: {names}"
+    return f"waits for the eviction of operators that are not in group {group} any more: {names}"
 
 
 def _being_published(state: RegionState) -> str:
@@ -98,7 +98,7 @@ def _being_published(state: RegionState) -> str:
 
 
 def publishing_problem(state: RegionState) -> str:
-    """Say that output does not become visible; empty: it does, or may soon."""
+    """Say that output does not become visible; empty if it does, or may soon."""
     waiting = [each.checkpoint for each in state.unpublished]
     if len(waiting) <= _UNPUBLISHED_MAX:
         return ""
@@ -114,11 +114,11 @@ def _is_one_output(here: object, there: str) -> bool:
 
 
 def told_differences(given: Mapping[str, object], region: RegionSettings) -> str:
-    """Say how settings differ from a region's, and what to do; empty: they do not.
+    """Say how settings differ from a region's, and what to do; empty if they do not.
 
     Args:
         given: Settings of a process, by name.
-        region: Those that the log of the region has.
+        region: The settings in the region's log.
     """
     there = asdict(region)
     differing = [
@@ -129,6 +129,6 @@ def told_differences(given: Mapping[str, object], region: RegionSettings) -> str
     if not differing:
         return ""
     return (
-        f"{', '.join(differing)}. The log of a region keeps the settings it was made with: give "
-        "the same to all its workers, or take a region of another name"
+        f"{', '.join(differing)}. A region keeps the settings it was created with: give all its "
+        "workers the same, or use a region of another name"
     )

@@ -1,17 +1,17 @@
-"""What the two machines of a region are told, and what they want done.
+"""The inputs and effects of the two machines of a region.
 
-Both are driven in the same way. The shell puts one input after the other into `decide`, with the
+Both are driven in the same way. The shell passes one input after the other to `decide`, with the
 time of a clock that never goes back, installs the session of the effects and carries them out in
-the order in which they are declared below. It then reports what they led to by inputs.
+the order in which they are declared below. It then reports their results as inputs.
 
 *Appends.* At most one append of a machine is on its way. The shell sends its records as one batch,
-each under a key of its own (see `encode` in `coding`), and then reports `Appended`: after a success
-with the offset behind them, after any other result with the end of the log, asked for after the
-failure. The machine decides nothing from the log until its fold has come that far, and never acts
-on what it meant to write.
+each with a key of its own (see `encode` in `coding`), and then reports `Appended`: after a success
+with the offset after them, after any other result with the end of the log, asked for after the
+failure. The machine decides nothing until its fold has come that far, and never acts on what it
+meant to write.
 
 *Reads.* Each `Read` has a number. Reports about an older one of the same partition are ignored, so
-whatever a thread delivers late belongs to what it was told to read.
+late deliveries of a thread cannot count for a newer `Read`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from kohort.region.machines.state import RegionState
 
 
 class Folded(Struct, frozen=True):
-    """The log was read further; only a state that the `Reader` trusts is given.
+    """The log was read further; the state is one that the `Reader` trusts.
 
     Attributes:
         state: The region there.
-        evicted: Why this operator was evicted; empty: it was not, or that is not known.
+        evicted: Why this operator was evicted; empty if it was not, or the reason is unknown.
     """
 
     state: RegionState
@@ -42,11 +42,11 @@ class Folded(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """An append has ended, in whichever way.
+    """An append has ended, with any result.
 
     Attributes:
         token: Its number.
-        read_to: Offset up to which the log has to be folded before its result is known.
+        read_to: Offset up to which the log must be folded to know the result.
     """
 
     token: int
@@ -54,20 +54,20 @@ class Appended(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time has passed: the deadline of the last effects, or any other time."""
+    """The deadline of the last effects has come, or any other time."""
 
 
 # --------------------------------------------------------------------------- inputs of operators
 
 
 class Assigned(Struct, frozen=True):
-    """The group assigned partitions, beside those that the operator has.
+    """The group assigned partitions, in addition to those that the operator has.
 
-    With an eager protocol all were revoked before; with a cooperative one or KIP-848 only what is
-    new is named.
+    With an eager protocol all were revoked before; a cooperative one and KIP-848 name only the new
+    ones.
 
     Attributes:
-        partitions: Which.
+        partitions: The assigned partitions.
         counts: How many partitions each of the group's topics has now, by the topic's id.
     """
 
@@ -79,8 +79,8 @@ class Revoked(Struct, frozen=True):
     """The group takes partitions away, and waits until `EndRevocation`.
 
     Attributes:
-        partitions: Which.
-        deadline: When the listener has to return at the latest, counted by the shell from the last
+        partitions: The revoked partitions.
+        deadline: When the listener must return at the latest, which the shell counts from the last
             heartbeat before the notice; None: the region's drain timeout from now on.
     """
 
@@ -89,7 +89,7 @@ class Revoked(Struct, frozen=True):
 
 
 class PartitionsLost(Struct, frozen=True):
-    """The operator was thrown out of the group: these partitions may have another owner already."""
+    """The group removed the operator: these partitions may have another owner already."""
 
     partitions: Partitions
 
@@ -105,8 +105,8 @@ class Delivered(Struct, frozen=True):
     """The function was given records.
 
     Attributes:
-        partition: Of which partition.
-        next_offset: Offset behind the last one.
+        partition: Their partition.
+        next_offset: Offset after the last one.
         read: Number of the `Read` that it comes from.
     """
 
@@ -116,7 +116,7 @@ class Delivered(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """No record of these partitions is delivered any more, and all deliveries are reported."""
+    """Delivery of these partitions has stopped, and all deliveries are reported."""
 
     partitions: Partitions
 
@@ -157,7 +157,7 @@ class CutFailed(Struct, frozen=True):
 
 
 class Discarded(Struct, frozen=True):
-    """Everything that was delivered before the attempt is forgotten, and nothing of it runs on."""
+    """Everything delivered before the attempt is discarded, and no call for it is running."""
 
     attempt: int
 
@@ -176,7 +176,7 @@ class Close(Struct, frozen=True):
     """The application wants to end in order: give everything back with a last checkpoint.
 
     Attributes:
-        deadline: When it ends without; None: the region's drain timeout from now on.
+        deadline: When to end without the checkpoint; None: the region's drain timeout from now on.
     """
 
     deadline: int | None = None
@@ -204,13 +204,13 @@ OperatorInput: TypeAlias = (
 
 
 class Chosen(Struct, frozen=True):
-    """The one-partition group of the candidates chose this one to try, or no longer does."""
+    """The one-partition group of the candidates chose this one, or chose another one."""
 
     is_chosen: bool
 
 
 class GroupMember(Struct, frozen=True):
-    """A member of the operators' group, as DescribeGroups shows it."""
+    """A member of the operators' group, as in the answer to DescribeGroups."""
 
     member_id: str
     client_id: str
@@ -218,7 +218,7 @@ class GroupMember(Struct, frozen=True):
 
 
 class GroupDescribed(Struct, frozen=True):
-    """The members of the operators' group now."""
+    """The current members of the operators' group."""
 
     members: tuple[GroupMember, ...]
 
@@ -230,14 +230,14 @@ class PublishDone(Struct, frozen=True):
 
 
 class PublishFailed(Struct, frozen=True):
-    """It could not be made visible; it is tried again."""
+    """The output of a checkpoint could not be made visible; to be tried again."""
 
     checkpoint: int
     cause: str
 
 
 class Asked(Struct, frozen=True):
-    """Somebody in this process wants something of the region; see `records.Ask`."""
+    """This process makes a request to the region; see `records.Ask`."""
 
     what: str
     force: bool = False
@@ -267,9 +267,9 @@ class Read(Struct, frozen=True):
     """Seek to an offset and read on, with this state.
 
     Attributes:
-        partition: Of which partition.
-        offset: From where.
-        state: Reference to the state of the partition there; empty: it has none.
+        partition: What to read.
+        offset: Where to begin.
+        state: Reference to the partition's state at that offset; empty if it has none.
         read: Number to report deliveries with.
     """
 
@@ -280,30 +280,30 @@ class Read(Struct, frozen=True):
 
 
 class MakeCut(Struct, frozen=True):
-    """Make a cut for a checkpoint, then go on; everything stopped before is part of it."""
+    """Make a cut for a checkpoint, then go on; it includes partitions stopped before."""
 
     checkpoint: int
     attempt: int
 
 
 class OperatorEffects(Struct, frozen=True, kw_only=True):
-    """What an operator wants done, in this order.
+    """The effects of an operator, to carry out in this order.
 
     Attributes:
-        session: What the machine knows after this (`OperatorSession` in `operator`).
+        session: What the machine knows afterwards (`OperatorSession` in `operator`).
         discard: Stop all reading and forget everything delivered, output and state included, for
             this attempt; report `Discarded`. None: nothing.
         stops: Stop reading these partitions, keep what was delivered; report `Stopped`.
         cut: Make a cut; report `CutMade`, or `CutFailed`.
         find_starts: Find where these partitions start; report `StartFound`.
         find_beginnings: Those of them that were added since the region began: they start at their
-            beginning, whatever the start position is.
+            beginning, independent of the start position.
         reads: What to read.
         append: Records for the log.
         ends_revocation: Whether the listener that waits in `Revoked` returns.
-        failed: The operator is over, by this error; nothing of it may go on.
+        failed: The operator has failed with this error, and must stop all work.
         is_closed: The operator has left in order.
-        deadline: When `Tick` is due; None: not by itself.
+        deadline: When `Tick` is due; None: never.
         observed: What happened, for people.
     """
 
@@ -325,12 +325,12 @@ class OperatorEffects(Struct, frozen=True, kw_only=True):
 class Publish(Struct, frozen=True):
     """Make the output of a checkpoint visible, atomically and in order of the checkpoints.
 
-    It may come again for a checkpoint that is visible already: then it is done at once.
+    It may be repeated for a checkpoint that is visible already, and then changes nothing.
 
     Attributes:
-        checkpoint: Which checkpoint.
-        outputs: What each operator handed over.
-        shown: The newest checkpoint that the output has to show before; 0: none.
+        checkpoint: The checkpoint.
+        outputs: Each operator's reference to its output.
+        shown: The newest checkpoint that the output must show before; 0: none.
     """
 
     checkpoint: int
@@ -341,7 +341,7 @@ class Publish(Struct, frozen=True):
 class Trim(Struct, frozen=True):
     """Append tombstones for the keys that `Reader.removable(before)` names.
 
-    They go as one batch, which ends with a `Trimmed` record that counts them.
+    They are one batch, which ends with a `Trimmed` record that counts them.
 
     Attributes:
         token: Number to report `Appended` with.
@@ -353,17 +353,17 @@ class Trim(Struct, frozen=True):
 
 
 class ControllerEffects(Struct, frozen=True, kw_only=True):
-    """What a controller wants done, in this order.
+    """The effects of a controller, to carry out in this order.
 
     Attributes:
-        session: What the machine knows after this
+        session: What the machine knows afterwards
             (`kohort.region.machines.controller.ControllerSession`).
         append: Records for the log.
         trim: Records of the log to remove.
         publish: Output to make visible.
         remove_from_group: Ids of members that leave the operators' group, with LeaveGroup or a
             heartbeat of epoch -1.
-        deadline: When `Tick` is due; None: not by itself.
+        deadline: When `Tick` is due; None: never.
         observed: What happened, for people.
     """
 

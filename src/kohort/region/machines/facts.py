@@ -1,4 +1,4 @@
-"""What was observed while a log was folded or a machine decided, for logs, metrics and people."""
+"""Facts observed while a log was folded or a machine decided, for logs, metrics and people."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Fact(Struct, frozen=True):
 
     Attributes:
         offset: Offset of the record; -1 outside of the log.
-        rule: What it is called; for a refusal the rule that the record broke.
+        rule: Its name; for a refusal, the rule that the record broke.
         text: One sentence for people.
-        is_refused: Whether a record was passed over because of it.
-        is_usual: Whether a region that works refuses such records now and then.
-        is_warning: Whether somebody should look at it: what was done has to be done again.
+        is_refused: Whether a record was ignored because of it.
+        is_usual: Whether a healthy region refuses such records now and then.
+        is_warning: Whether it needs attention: work was lost and has to be repeated.
     """
 
     offset: int

@@ -1,8 +1,8 @@
-"""The fold: what each record of the log does, and when it is passed over.
+"""The fold: what each record of the log changes, and when it is ignored.
 
-A record has conditions and an action. The first condition that does not hold names the rule and
-says what is wrong; then the record does nothing. The simulator leaves conditions out, one by one,
-to show that each of them is needed.
+Each kind of record has conditions and an action. The first condition that fails names the rule and
+says what is wrong; then the record changes nothing. The simulator leaves conditions out, one by
+one, to show that each of them is needed.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class _Folding:
         self.state = replace(self.state, **changes)
 
     def note(self, rule: str, text: str) -> None:
-        """Observe something."""
+        """Add a fact to what was observed."""
         self.facts.append(Fact(self.offset, rule, text))
 
     def change(self, partition: RegionPartition, **changes: Any) -> None:  # noqa: ANN401  # its fields
-        """Change what is known of a partition; an operator's `owned` follows its owner."""
+        """Change fields of a partition; an operator's `owned` follows its owner."""
         before = self.state.partition(partition)
         after = replace(before, **changes)
         self.set(partitions=self.state.partitions.set(partition, after))
@@ -85,21 +85,21 @@ class _Folding:
             self.change_operator(operator, owned=owned)
 
     def change_operator(self, operator: Operator, **changes: Any) -> None:  # noqa: ANN401  # its fields
-        """Change what is known of an operator."""
+        """Change fields of an operator."""
         after = replace(operator, **changes)
         self.set(operators=self.state.operators.set(operator.id.name, after))
 
     def grant(self, partition: RegionPartition, who: OperatorId | None) -> None:
-        """Give a partition to somebody, or to nobody."""
+        """Give a partition to an operator; None: it has no owner."""
         self.change(partition, owner=who, waiting=None, lost=False, leaving=False)
 
     def free(self, partition: RegionPartition) -> None:
-        """Take a partition from its owner; who waits for it gets it."""
+        """Take a partition from its owner, and give it to an operator that waits for it."""
         waiting = self.state.partition(partition).waiting
         self.grant(partition, waiting if self.state.active(waiting) else None)
 
     def need_reset(self, why: str, *, forced: bool = False) -> None:
-        """Let the region reset; the first reason stays, and force is not taken back."""
+        """Request a reset; the first reason stays, and a forced one stays forced."""
         state = self.state
         self.set(must_reset=state.must_reset or why, forced=state.forced or forced)
 
@@ -117,12 +117,12 @@ Action: TypeAlias = Callable[[_Folding, Any], None]
 
 
 class Rule(Struct, frozen=True):
-    """What a kind of record does.
+    """The effect of a kind of record.
 
     Attributes:
-        conditions: What has to hold, in the order in which it is asked.
-        action: What it does then.
-        usual: Conditions that do not hold now and then in a region that works.
+        conditions: What must hold, in the order of checking.
+        action: What it then changes.
+        usual: Conditions that fail now and then in a healthy region.
     """
 
     conditions: tuple[Condition, ...]
@@ -134,13 +134,13 @@ class Rule(Struct, frozen=True):
 
 
 def settle(folding: _Folding, record: RegionSettled) -> None:
-    """The region gets its settings; where its output is may become known later."""
+    """The region gets its settings; the place of its output may become known later."""
     known = folding.state.settings or record.settings
     folding.set(settings=replace(known, sink=known.sink or record.settings.sink))
 
 
 def register(folding: _Folding, record: Registered) -> None:
-    """The incarnation is active, and an earlier one of its name is not any more."""
+    """The incarnation becomes active, and an earlier one of its name ends."""
     older = folding.state.operators.get(record.operator.name)
     if older is not None:
         folding.bury(older, f"{record.operator} took the place of {older.id}")
@@ -164,7 +164,7 @@ def leave(folding: _Folding, record: Left) -> None:
 
 
 def claim(folding: _Folding, record: Claim) -> None:
-    """What has no owner is granted; what has another one waits for a reset."""
+    """Partitions without an owner are granted; those of another owner wait for a reset."""
     if not folding.state.began:
         folding.set(began=Map(record.counts))
     for each in sorted(record.partitions):
@@ -178,7 +178,7 @@ def claim(folding: _Folding, record: Claim) -> None:
 
 
 def unclaim(folding: _Folding, record: Unclaim) -> None:
-    """What the operator owned is free; for what it waited it waits no longer."""
+    """Partitions of the operator become free, and it no longer waits for others."""
     for each in sorted(record.partitions):
         known = folding.state.partition(each)
         if known.owner == record.operator:
@@ -191,7 +191,7 @@ def unclaim(folding: _Folding, record: Unclaim) -> None:
 def _forget_contributed(
     folding: _Folding, operator: OperatorId, partition: RegionPartition
 ) -> None:
-    """Take a partition out of the open drain, as far as this operator is concerned."""
+    """Take a partition out of this operator's part of the open drain."""
     drain = folding.state.drain
     if drain is None or operator not in drain.participants:
         return
@@ -207,7 +207,7 @@ def _forget_contributed(
 
 
 def lose(folding: _Folding, record: Lost) -> None:
-    """The owner will not have it after the reset that now has to come."""
+    """A reset is now required, and the owner will not have the partition after it."""
     for each in sorted(record.partitions):
         known = folding.state.partition(each)
         if known.owner == record.operator:
@@ -226,7 +226,7 @@ def note_leaving(folding: _Folding, record: Leaving) -> None:
 
 
 def start(folding: _Folding, record: Start) -> None:
-    """The partition starts there for ever."""
+    """The partition gets its start offset, once for all."""
     folding.change(record.partition, start=record.offset)
 
 
@@ -245,7 +245,7 @@ def finish_reset(folding: _Folding, record: ResetDone) -> None:
 
 
 def fall_ill(folding: _Folding, record: Unhealthy) -> None:
-    """Nothing goes on until the operator is healthy."""
+    """The region waits until the operator is healthy."""
     operator = folding.state.operators[record.operator.name]
     folding.change_operator(operator, unhealthy=record.why or "for no reason given")
     folding.need_reset(f"{operator.id} is unhealthy: {record.why}")
@@ -260,7 +260,7 @@ def recover(folding: _Folding, record: Healthy) -> None:
 
 
 def ask(folding: _Folding, record: Ask) -> None:
-    """Somebody wants a checkpoint, a reset, or the end."""
+    """A checkpoint, a reset or a stop was asked for."""
     why = f"{record.writer} asked for it" + (f": {record.why}" if record.why else "")
     if record.what == DRAIN:
         folding.set(asked_drain=why)
@@ -291,7 +291,7 @@ def drain(folding: _Folding, record: Drain) -> None:
 
 
 def complete(folding: _Folding, record: Complete) -> None:
-    """Positions, state and output count; what was released is free."""
+    """Positions, states and output become valid; released partitions become free."""
     drained = folding.state.drain
     assert drained is not None
     given = drained.contributions
@@ -310,7 +310,7 @@ def merged(
 ) -> Map[RegionPartition, Partition]:
     """Return the partitions with positions and states overlaid by contributions.
 
-    What is in no contribution stays: positions, and references to state that did not change.
+    Positions and references to state that are in no contribution stay as they were.
     """
     overlaid: dict[RegionPartition, Partition] = {}
     for each in contributions:
@@ -328,7 +328,7 @@ def publish(folding: _Folding, record: Published) -> None:
 
 
 def reset(folding: _Folding, record: Reset) -> None:
-    """The attempt begins; partitions go to whom they belong now."""
+    """The attempt begins; each partition goes to its current owner."""
     state = folding.state
     folding.set(
         attempt=record.attempt,
@@ -343,7 +343,7 @@ def reset(folding: _Folding, record: Reset) -> None:
 
 
 def _heir(state: RegionState, partition: Partition) -> OperatorId | None:
-    """Return who has a partition after a reset."""
+    """Return the owner of a partition after a reset."""
     if state.active(partition.waiting) is not None:
         return partition.waiting
     stays = state.active(partition.owner) is not None and not partition.lost
@@ -351,7 +351,7 @@ def _heir(state: RegionState, partition: Partition) -> OperatorId | None:
 
 
 def evict(folding: _Folding, record: Evict) -> None:
-    """The incarnation is out."""
+    """The incarnation ends."""
     operator = folding.state.operators[record.operator.name]
     folding.bury(operator, f"{operator.id} was evicted: {record.why}")
 
@@ -440,13 +440,13 @@ RULES: dict[type[RegionRecord], Rule] = {
     Snapshot: Rule((*_DECIDED, when.is_newer_snapshot), note_snapshot),
     Trimmed: Rule((), pass_over),
 }
-"""What each record does."""
+"""The rule of each kind of record."""
 
 
 def fold_in(
     state: RegionState, offset: int, record: RegionRecord | None
 ) -> tuple[RegionState, tuple[Fact, ...]]:
-    """Return a state with one record more, see `RegionState.apply`."""
+    """Return the state after one more record, see `RegionState.apply`."""
     if offset < state.offset:
         raise ValueError(f"offset {offset} was folded already, up to {state.offset}")
     folding = _Folding(state, offset)
@@ -459,7 +459,7 @@ def fold_in(
 def _fold(folding: _Folding, record: RegionRecord) -> None:
     rule = RULES[type(record)]
     broken = _broken(folding.state, rule, record)
-    # A number is used up by whatever an active operator says: a refusal is an answer too.
+    # Every record of an active operator uses up its number: a refusal is an answer, too.
     if broken is None or broken[0] not in _SAID:
         _count(folding, record)
     if broken is not None:
@@ -489,7 +489,7 @@ def _count(folding: _Folding, record: RegionRecord) -> None:
 
 @contextmanager
 def substituted(changes: Mapping[type[RegionRecord], Rule]) -> Iterator[None]:
-    """Fold by other rules for a while: this is how bugs are planted."""
+    """Fold by other rules for a while; tests plant bugs in this way."""
     kept = {kind: RULES[kind] for kind in changes}
     RULES.update(changes)
     try:

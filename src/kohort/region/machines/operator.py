@@ -1,8 +1,8 @@
-"""One operator of a region: what it says, what it reads, and when it gives a partition back.
+"""One operator of a region: what it writes, what it reads, and when it gives a partition back.
 
 Two things drive it: inputs of the shell, and the log. After each input the machine looks at the
-log: `Noticed` are things that may be done at any time, `Free` those that may be done only once the
-log shows what became of everything that the operator said.
+log. The rows for `Noticed` apply at any time; those for `Free` only apply once the log shows the
+result of every record that the operator has written.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _ROUNDS_MAX = 100
 
 
 class Noticed(Struct, frozen=True):
-    """The log was looked at, whatever is on its way there."""
+    """The log was read; appends may be in flight."""
 
 
 class Free(Struct, frozen=True):
-    """The log was looked at, and shows what became of everything said."""
+    """The log was read, and shows the result of everything written."""
 
 
 class OperatorMachine:
     """One operator.
 
     Attributes:
-        session: What it knows; the shell installs that of each effects.
+        session: What it knows; the shell installs the session of each result.
     """
 
     def __init__(self, config: OperatorConfig) -> None:
@@ -70,12 +70,12 @@ class OperatorMachine:
         return self.session.state
 
     def install(self, effects: OperatorEffects) -> None:
-        """Take over what a decision led to."""
+        """Adopt the session of a decision."""
         assert isinstance(effects.session, OperatorSession)
         self.session = effects.session
 
     def decide(self, event: OperatorInput, now: int) -> OperatorEffects:
-        """Work out what an input leads to; change nothing.
+        """Return the effects of an input; change nothing.
 
         Args:
             event: What happened.
@@ -83,13 +83,13 @@ class OperatorMachine:
         """
         decision = OperatorDecision(config=self.config, session=self.session, now=now)
         OPERATOR.run(decision, type(event), event)
-        if not isinstance(event, Delivered):  # which comes often, and leaves nothing to do
+        if not isinstance(event, Delivered):  # which comes often, and needs no look at the log
             _look(decision)
         return decision.effects()
 
 
 def _look(decision: OperatorDecision) -> None:
-    """Do what there is to do, until there is nothing more."""
+    """Apply rows until none fits any more."""
     for _ in range(_ROUNDS_MAX):
         before = decision.session
         OPERATOR.run(decision, Noticed, Noticed())
@@ -192,7 +192,7 @@ FREE_ROWS: Rows = (
     row(READING, Free, log.forget_contribution, when=log.is_contributed),
     row(READING, Free, log.contribute, when=log.has_contribution, rule="A53"),
     row(READING, Free, log.doubt_contribution, when=log.is_refused, to=PENDING),
-    # Before anything else is decided, what was said in vain can do nothing any more.
+    # First repeat lost records, so that their copies have no effect any more.
     row(ACTIVE, Free, log.say_nothing, when=log.is_doubtful),
     row(READING, Free, log.forget_released, when=log.has_released),
     row(READING, Free, log.stop_unwanted, when=log.reads_unwanted),

@@ -1,4 +1,4 @@
-"""What an operator does about each input, and about what may be done at any time.
+"""How an operator reacts to each input, and what it may do at any time.
 
 The table in `operator` has their order.
 """
@@ -37,18 +37,18 @@ from kohort.region.machines.operator_session import (
 from kohort.region.machines.records import Contribution, Partitions
 from kohort.values import replace
 
-# So many partitions are named one by one.
+# More partitions than this are not named one by one.
 _NAMES_MAX = 10
 
 
 def take_fold(decision: OperatorDecision, event: Folded) -> None:
-    """Know the log better."""
+    """Remember the newest state of the region."""
     decision.evicted = event.evicted
     decision.session = replace(decision.session, folded=event.state)
 
 
 def end_append(decision: OperatorDecision, event: Appended) -> None:
-    """Know how far to read until the result is known."""
+    """Remember how far to read until the result is known."""
     session = decision.session
     if event.token == session.token:
         read_to = max(session.read_to, event.read_to)
@@ -56,14 +56,14 @@ def end_append(decision: OperatorDecision, event: Appended) -> None:
 
 
 def take_assignment(decision: OperatorDecision, event: Assigned) -> None:
-    """Want these partitions too."""
+    """Add partitions to the assignment."""
     session = decision.session
     assigned = session.assigned | event.partitions
     decision.session = replace(session, assigned=assigned, counts=event.counts or session.counts)
 
 
 def take_back(decision: OperatorDecision, event: Revoked) -> None:
-    """Stop reading what goes; the listener waits until it is handed over."""
+    """Stop reading revoked partitions; the listener waits until they are handed over."""
     session = decision.session
     given = event.deadline
     usual = decision.now + decision.config.settings.drain_timeout_ms
@@ -77,14 +77,14 @@ def take_back(decision: OperatorDecision, event: Revoked) -> None:
 
 
 def take_back_idle(decision: OperatorDecision, event: Revoked) -> None:
-    """Let everything go; nothing of it is in the log."""
+    """Drop revoked partitions; the log has nothing of them."""
     left = decision.session.assigned - event.partitions
     decision.session = replace(decision.session, assigned=left)
     decision.ends_revocation = True
 
 
 def lose(decision: OperatorDecision, event: PartitionsLost) -> None:
-    """Another operator may have them already: what was delivered of them must not count."""
+    """Drop lost partitions: another operator may own them, so deliveries must not count."""
     session = decision.session
     mine = decision.owned | decision.awaited
     dirty = {each for each in event.partitions & mine if not decision.is_clean(each)}
@@ -105,19 +105,19 @@ def lose(decision: OperatorDecision, event: PartitionsLost) -> None:
 
 
 def lose_idle(decision: OperatorDecision, event: PartitionsLost) -> None:
-    """Nothing of them is in the log."""
+    """Drop lost partitions; the log has nothing of them."""
     left = decision.session.assigned - event.partitions
     decision.session = replace(decision.session, assigned=left)
 
 
 def keep_start(decision: OperatorDecision, event: StartFound) -> None:
-    """Tell the log, unless somebody was first."""
+    """Keep a start position to write it to the log, unless the log has one by now."""
     found = decision.session.found.set(event.partition, event.offset)
     decision.session = replace(decision.session, found=found)
 
 
 def count_delivered(decision: OperatorDecision, event: Delivered) -> None:
-    """Remember how far the function has come."""
+    """Remember how far records were delivered to the function."""
     session = decision.session
     known = session.reading[event.partition]
     reading = session.reading.set(event.partition, replace(known, next=event.next_offset))
@@ -126,7 +126,7 @@ def count_delivered(decision: OperatorDecision, event: Delivered) -> None:
 
 
 def count_late(decision: OperatorDecision, event: Delivered) -> None:
-    """Remember it, although nothing of it will count."""
+    """Remember a delivery that a reset will undo."""
     session = decision.session
     known = session.reading[event.partition]
     reading = session.reading.set(event.partition, replace(known, next=event.next_offset))
@@ -134,13 +134,13 @@ def count_late(decision: OperatorDecision, event: Delivered) -> None:
 
 
 def is_of_this_read(decision: OperatorDecision, event: Delivered) -> bool:
-    """Whether it comes from what is read now, and not from something before."""
+    """Whether the delivery belongs to the current `Read` of its partition."""
     known = decision.session.reading.get(event.partition)
     return known is not None and known.read == event.read
 
 
 def note_stopped(decision: OperatorDecision, event: Stopped) -> None:
-    """From now on it is known what was delivered."""
+    """Note that reading has stopped: deliveries are final now."""
     reading = decision.session.reading
     for each in event.partitions & frozenset(reading):
         if reading[each].is_stopping:
@@ -149,25 +149,25 @@ def note_stopped(decision: OperatorDecision, event: Stopped) -> None:
 
 
 def is_of_this_cut(decision: OperatorDecision, event: CutMade | CutFailed) -> bool:
-    """Whether it is the cut that is waited for."""
+    """Whether this is the cut that was asked for."""
     cut = decision.session.cut
     return cut is not None and (cut.checkpoint, cut.attempt) == (event.checkpoint, event.attempt)
 
 
 def take_cut(decision: OperatorDecision, event: CutMade) -> None:
-    """Make a contribution of it: what was not read yet is where it would begin."""
+    """Turn a cut into a contribution; unread partitions contribute the offset they begin at."""
     session, me = decision.session, decision.me
     drain = decision.folded.drain
     must = NONE
     if drain is not None and me is not None:
         must = drain.participants.get(me.id, NONE) & me.owned
-    # What was given back and then claimed anew may still be in the cut, as it was before.
+    # A partition that was given back and claimed again may have its old position in the cut.
     offsets = {
         each: at
         for each, at in event.positions.items()
         if each in session.reading and session.reading[each].read == event.reads[each]
     }
-    # A newer read begins there; what it has delivered since is in the next cut.
+    # A newer `Read` begins there; the next cut has its deliveries.
     for each in (*session.reading, *must):
         base = decision.folded.partition(each).base
         if base is not None:
@@ -189,36 +189,36 @@ def take_cut(decision: OperatorDecision, event: CutMade) -> None:
 
 
 def give_up_cut(decision: OperatorDecision, event: CutFailed) -> None:
-    """Begin again from the last complete checkpoint, and the whole region with it."""
+    """Return to the last complete checkpoint, together with the whole region."""
     why = f"{decision.config.id} gave up checkpoint {event.checkpoint}: {event.why}"
     decision.warn("drain failed", f"{why}. The region goes back to {_last(decision)}")
     log.wait_for_reset(decision, why)
 
 
 def finish_discarding(decision: OperatorDecision, _event: Discarded) -> None:
-    """Nothing of an earlier attempt is left."""
+    """Note that nothing of an earlier attempt is left."""
     state = OperatorState.RESET_COMPLETE
     decision.session = replace(decision.session, state=state, merge_due=None)
 
 
 def is_of_this_attempt(decision: OperatorDecision, event: Discarded) -> bool:
-    """Whether what was forgotten is all that has to be."""
+    """Whether the discard was for the current attempt."""
     return event.attempt == decision.session.attempt
 
 
 def fall_ill(decision: OperatorDecision, event: WentUnhealthy) -> None:
-    """Deliver nothing; what was delivered is lost with the reset that follows."""
+    """Stop delivering; the reset that follows undoes what was delivered."""
     log.wait_for_reset(decision, "")
     remember_illness(decision, event)
 
 
 def remember_illness(decision: OperatorDecision, event: WentUnhealthy) -> None:
-    """Tell the log when there is something to tell it to."""
+    """Remember the illness until it can be written to the log."""
     decision.session = replace(decision.session, ill=event.why or "for no reason given")
 
 
 def recover(decision: OperatorDecision, _event: WentHealthy) -> None:
-    """Be ready for a reset."""
+    """Note that the operator can go on, from a reset."""
     decision.session = replace(decision.session, ill="")
 
 
@@ -242,21 +242,21 @@ def rest(_decision: OperatorDecision, _event: object) -> None:
     """There is nothing to do."""
 
 
-# ------------------------------------------------------------------------- what may always be done
+# --------------------------------------------------------------------------- possible at any time
 
 
 def is_out(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the log does not know this incarnation any more."""
+    """Whether the log no longer has this incarnation."""
     return decision.session.folded is not None and decision.me is None
 
 
 def has_left(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it said so, and the log shows it."""
+    """Whether it wrote that it leaves, and the log shows it."""
     return decision.session.has_left and is_out(decision, _event)
 
 
 def finish_closing(decision: OperatorDecision, _event: object) -> None:
-    """End in order; a listener that still waits returns."""
+    """End in order; release a waiting listener."""
     decision.ends_revocation = decision.session.is_holding
     decision.session = replace(
         decision.session,
@@ -271,7 +271,7 @@ def finish_closing(decision: OperatorDecision, _event: object) -> None:
 
 
 def be_fenced(decision: OperatorDecision, _event: object) -> None:
-    """End at once: nothing that this incarnation says counts any more."""
+    """End at once: no record of this incarnation counts any more."""
     name = decision.config.id.name
     newer = decision.folded.operators.get(name)
     named = None if newer is None else f"{newer.id} on {newer.host} has its name"
@@ -283,25 +283,25 @@ def be_fenced(decision: OperatorDecision, _event: object) -> None:
 
 
 def _why_evicted(decision: OperatorDecision) -> str:
-    """Say why the controller evicted it, and what to do."""
-    why = decision.evicted or "the log does not say why any more"
+    """Say why the controller evicted the operator, and what to do."""
+    why = decision.evicted or "the log no longer says why"
     return (
         f"the controller evicted it: {why}. What it processed since {_last(decision)} is processed "
-        "again. Start it again; if this comes again: if its process was stopped or had no time for "
-        "heartbeats, give it a longer session_timeout_ms (for a KIP-848 group the broker has it: "
-        "group.consumer.session.timeout.ms); if its function took too long, make that faster, or "
-        "make the region with a longer reset_timeout_ms"
+        "again. Start it again. If this is repeated: if its process was stopped or had no time for "
+        "heartbeats, give it a longer session_timeout_ms (in a KIP-848 group the broker has it: "
+        "group.consumer.session.timeout.ms); if its function took too long, make it faster, or "
+        "create the region with a longer reset_timeout_ms"
     )
 
 
 def differs(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the region is another one than this operator was made for."""
+    """Whether the region has other settings than this operator."""
     settings = decision.folded.settings
     return settings is not None and not settings.fits(decision.config.settings)
 
 
 def refuse(decision: OperatorDecision, _event: object) -> None:
-    """End: the region is another one."""
+    """End with an error: the settings differ."""
     finish_closing(decision, _event)
     decision.is_closed = False
     decision.session = replace(decision.session, state=OperatorState.FAILED)
@@ -312,12 +312,12 @@ def refuse(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_attempt_new(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the region has gone back, and this operator has not."""
+    """Whether the region has begun an attempt that this operator has not joined."""
     return decision.folded.attempt > decision.session.attempt
 
 
 def go_back(decision: OperatorDecision, _event: object) -> None:
-    """Forget everything that was delivered since the last complete checkpoint."""
+    """Discard everything delivered since the last complete checkpoint."""
     attempt = decision.folded.attempt
     decision.session = replace(
         decision.session,
@@ -337,13 +337,13 @@ def go_back(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_time_over(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the listener has waited as long as it may."""
+    """Whether the listener's deadline has passed."""
     session = decision.session
     return session.is_holding and session.deadline is not None and decision.now >= session.deadline
 
 
 def let_go(decision: OperatorDecision, _event: object) -> None:
-    """Return from the listener; what was delivered of it is lost, and the region resets."""
+    """Release the listener; deliveries that were not handed over are lost: the region resets."""
     session = decision.session
     owned = decision.owned & session.revoking
     dirty = frozenset(
@@ -358,15 +358,15 @@ def let_go(decision: OperatorDecision, _event: object) -> None:
 
 
 def _not_handed_over(decision: OperatorDecision, partitions: Partitions) -> str:
-    """Say what could not be handed over, and why."""
+    """Say which partitions could not be handed over, and why."""
     folded, limit = decision.folded, decision.config.settings.drain_timeout_ms
     names = sorted(map(str, partitions))
     shown = ", ".join(names[:_NAMES_MAX]) + (", ..." if len(names) > _NAMES_MAX else "")
     since = _last(decision)
     return (
         f"{shown} could not be handed over with a checkpoint in time (drain_timeout_ms is {limit}; "
-        f"the region: {what_it_waits_for(folded)}). What was processed of it since {since} is in "
-        "no checkpoint, and is processed again by its next owner"
+        f"the region: {what_it_waits_for(folded)}). What was processed since {since} is in no "
+        "checkpoint, and the next owner processes it again"
     )
 
 
@@ -382,13 +382,13 @@ def _is_running(session: OperatorSession, each: object) -> bool:
 
 
 def must_leave_now(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it has tried to leave in order as long as it may."""
+    """Whether its time to leave in order is over."""
     due = decision.session.close_deadline
     return due is not None and decision.now >= due
 
 
 def leave_now(decision: OperatorDecision, _event: object) -> None:
-    """Leave without a last checkpoint; the log hears of it, or the controller finds out."""
+    """Leave without a last checkpoint, with a record in the log if that is possible."""
     kept = decision.owned | frozenset(decision.session.reading)
     if kept:
         decision.warn("no last checkpoint", _not_handed_over(decision, kept))
@@ -398,7 +398,7 @@ def leave_now(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_merge_late(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it waits in a reset longer than it should."""
+    """Whether it has waited in a reset for too long."""
     due = decision.session.merge_due
     return due is not None and decision.now >= due
 
@@ -410,7 +410,7 @@ def tell_of_merge(decision: OperatorDecision, _event: object) -> None:
         f"{decision.config.id} has not gone back to {_last(decision)} within {limit} ms, the "
         "time-out of the merge (the least of half of reset_timeout_ms, half of "
         f"max_poll_interval_ms, and {MERGE_MAX_MS} ms): {_why_not_back(decision)}. The function "
-        "is given nothing until then"
+        "gets no records until then"
     )
     decision.warn("merge timed out", text)
     decision.session = replace(decision.session, merge_due=None)
@@ -423,8 +423,8 @@ def _why_not_back(decision: OperatorDecision) -> str:
     if folded.must_reset or folded.exhausted:
         return f"no controller has begun the reset; the region: {what_it_waits_for(folded)}"
     if session.lost or session.needs_reset:
-        return "the control topic does not show the reset that it has asked for"
-    return "the function or the sink still works on what was before the reset"
+        return "the control topic does not show the reset that it asked for"
+    return "the function or the sink is still busy with work from before the reset"
 
 
 def is_stopped_by_region(decision: OperatorDecision, _event: object) -> bool:

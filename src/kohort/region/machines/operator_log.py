@@ -1,4 +1,4 @@
-"""What an operator does about the log, once the log shows what became of all it said before.
+"""How an operator reacts to the log, once the log shows the result of all its records.
 
 Every pair here is a guard and its action; the table in `operator` has their order.
 """
@@ -41,17 +41,17 @@ _NO_COUNTS: Map[str, int] = Map()
 
 
 def is_closing(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it ends before it was ever registered."""
+    """Whether it is closed before it was registered."""
     return decision.session.is_closing and decision.me is None
 
 
 def is_unknown(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the log does not know it yet."""
+    """Whether it is not registered yet."""
     return decision.me is None
 
 
 def register(decision: OperatorDecision, _event: object) -> None:
-    """Be known; who comes first also says what the region is."""
+    """Register; the first operator also writes the region's settings."""
     config, folded = decision.config, decision.folded
     records: list[RegionRecord] = []
     if folded.settings is None or (config.settings.sink and not folded.settings.sink):
@@ -63,7 +63,7 @@ def register(decision: OperatorDecision, _event: object) -> None:
 
 
 def begin(decision: OperatorDecision, _event: object) -> None:
-    """Be a part of the region, from the attempt on in which it was registered."""
+    """Join the region, in the attempt in which it was registered."""
     me = decision.me
     assert me is not None
     state = OperatorState.SUBSCRIBED
@@ -71,13 +71,13 @@ def begin(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_doubtful(decision: OperatorDecision, _event: object) -> bool:
-    """Whether something that it said did not arrive, and might still do so."""
+    """Whether a record of it is missing in the log, and might still arrive."""
     me = decision.me
     return me is not None and me.seq < decision.session.seq
 
 
 def say_nothing(decision: OperatorDecision, _event: object) -> None:
-    """Say something with a later number, so that what was said before can do nothing any more."""
+    """Write a record with a later number, after which a late one has no effect."""
     decision.says(Unclaim(decision.config.id, decision.number(), NONE))
 
 
@@ -85,13 +85,13 @@ def say_nothing(decision: OperatorDecision, _event: object) -> None:
 
 
 def has_released(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it still remembers what it does not own any more."""
+    """Whether it still remembers partitions that it no longer owns."""
     me = decision.me
     return me is not None and not frozenset(decision.session.reading) <= me.owned
 
 
 def forget_released(decision: OperatorDecision, _event: object) -> None:
-    """Forget it; should it come again, then by a claim."""
+    """Forget them; to get one again needs a claim."""
     me, reading = decision.me, decision.session.reading
     assert me is not None
     for each in [each for each in reading if each not in me.owned]:
@@ -109,12 +109,12 @@ def _unwanted(decision: OperatorDecision) -> Partitions:
 
 
 def reads_unwanted(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it reads what it shall not own."""
+    """Whether it reads partitions that are not to be its own."""
     return bool(_unwanted(decision))
 
 
 def stop_unwanted(decision: OperatorDecision, _event: object) -> None:
-    """Stop reading it."""
+    """Stop reading them."""
     decision.stop(_unwanted(decision))
 
 
@@ -130,12 +130,12 @@ def _startless(decision: OperatorDecision) -> Partitions:
 
 
 def has_no_start(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it owns a partition of which nobody knows where it starts."""
+    """Whether it owns a partition without a known start."""
     return bool(_startless(decision))
 
 
 def find_starts(decision: OperatorDecision, _event: object) -> None:
-    """Find out."""
+    """Look for the starts."""
     startless = _startless(decision)
     decision.find_starts |= startless
     decision.find_beginnings |= {each for each in startless if decision.folded.is_added(each)}
@@ -144,13 +144,13 @@ def find_starts(decision: OperatorDecision, _event: object) -> None:
 
 
 def has_start(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it knows a start that the log does not."""
+    """Whether it has found a start that is not in the log."""
     found, folded = decision.session.found, decision.folded
     return any(folded.partition(each).base is None for each in found)
 
 
 def say_start(decision: OperatorDecision, _event: object) -> None:
-    """Say it; the first one counts."""
+    """Write the start; the first one in the log counts."""
     found, folded = decision.session.found, decision.folded
     who = decision.config.id
     starts = [
@@ -173,12 +173,12 @@ def _readable(decision: OperatorDecision) -> Partitions:
 
 
 def may_read(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the log gave it a partition that it does not read yet."""
+    """Whether it owns a partition that it does not read yet."""
     return bool(_readable(decision))
 
 
 def read(decision: OperatorDecision, _event: object) -> None:
-    """Read it from the last complete checkpoint, else from its start."""
+    """Read the partition from the last complete checkpoint, else from its start."""
     session = decision.session
     reading, number = session.reading, session.reads
     for each in sorted(_readable(decision)):
@@ -194,7 +194,7 @@ def read(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_cut_due(decision: OperatorDecision, _event: object) -> bool:
-    """Whether a checkpoint waits for it, and what it stops reading has stopped."""
+    """Whether a checkpoint waits for it, and no partition is still stopping."""
     session, folded = decision.session, decision.folded
     drain, who = folded.drain, decision.config.id
     if drain is None or who not in drain.participants or who in drain.contributions:
@@ -205,7 +205,7 @@ def is_cut_due(decision: OperatorDecision, _event: object) -> bool:
 
 
 def make_cut(decision: OperatorDecision, _event: object) -> None:
-    """Let the shell make a cut; what has stopped is released with it."""
+    """Ask the shell for a cut, which releases the stopped partitions."""
     folded, reading = decision.folded, decision.session.reading
     assert folded.drain is not None
     releases = frozenset(each for each in reading if reading[each].is_stopped)
@@ -214,7 +214,7 @@ def make_cut(decision: OperatorDecision, _event: object) -> None:
 
 
 def _is_open(decision: OperatorDecision) -> bool:
-    """Whether the checkpoint of the contribution still waits for it."""
+    """Whether the checkpoint still waits for the contribution."""
     drain, given = decision.folded.drain, decision.session.contribution
     if drain is None or given is None or drain.checkpoint != given.checkpoint:
         return False
@@ -227,7 +227,7 @@ def is_contributed(decision: OperatorDecision, _event: object) -> bool:
 
 
 def forget_contribution(decision: OperatorDecision, _event: object) -> None:
-    """The log has it."""
+    """Forget the contribution; the log has it."""
     decision.session = replace(decision.session, contribution=None)
 
 
@@ -240,7 +240,7 @@ def has_contribution(decision: OperatorDecision, _event: object) -> bool:
 
 
 def contribute(decision: OperatorDecision, _event: object) -> None:
-    """Say it, with a new number each time."""
+    """Write the contribution, with a new number each time."""
     given = decision.session.contribution
     assert given is not None
     given = replace(given, seq=decision.number())
@@ -249,12 +249,12 @@ def contribute(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_refused(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the log has seen its contribution, and passed it over."""
+    """Whether the log has its contribution, and the fold ignored it."""
     return _is_open(decision)
 
 
 def doubt_contribution(decision: OperatorDecision, _event: object) -> None:
-    """Go back: what the contribution held is in no checkpoint and would be missing."""
+    """Ask for a reset: the contribution is in no checkpoint, and its content would be missing."""
     given = decision.session.contribution
     assert given is not None
     why = f"the contribution of {decision.config.id} to {given.checkpoint} was refused"
@@ -263,7 +263,7 @@ def doubt_contribution(decision: OperatorDecision, _event: object) -> None:
 
 
 def wait_for_reset(decision: OperatorDecision, why: str) -> None:
-    """Deliver nothing until the region goes back."""
+    """Deliver nothing until the region has reset."""
     decision.stop(frozenset(decision.session.reading))
     session = decision.session
     is_new = session.state is not OperatorState.CR_RESET_PENDING
@@ -281,49 +281,49 @@ def wait_for_reset(decision: OperatorDecision, why: str) -> None:
 
 
 def has_reason(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it needs a reset of which the region does not know."""
+    """Whether it needs a reset that the log does not show."""
     folded = decision.folded
     return bool(decision.session.needs_reset) and not (folded.must_reset or folded.exhausted)
 
 
 def ask_reset(decision: OperatorDecision, _event: object) -> None:
-    """Ask for it."""
+    """Ask for the reset."""
     why, attempt = decision.session.needs_reset, decision.session.attempt
     checkpoint = decision.folded.checkpoint + 1
     decision.says(Ask(str(decision.config.id), RESET, checkpoint, attempt, why=why))
 
 
 def is_awaited(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the region does not know that it is at its positions."""
+    """Whether it is at the positions of the attempt, and the log does not say so."""
     me = decision.me
     return me is not None and me.attempt < decision.session.attempt
 
 
 def finish_reset(decision: OperatorDecision, _event: object) -> None:
-    """Say so."""
+    """Write that the reset is done."""
     attempt = decision.session.attempt
     decision.says(ResetDone(decision.config.id, decision.number(), attempt))
 
 
 def is_newly_ill(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the region does not know that it cannot go on."""
+    """Whether it cannot go on, and the log does not say so."""
     me = decision.me
     return me is not None and bool(decision.session.ill) and not me.unhealthy
 
 
 def say_ill(decision: OperatorDecision, _event: object) -> None:
-    """Say why."""
+    """Write that it is unhealthy, and why."""
     decision.says(Unhealthy(decision.config.id, decision.number(), decision.session.ill))
 
 
 def is_newly_healthy(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the region does not know that it can go on."""
+    """Whether it can go on again, and the log does not say so."""
     me = decision.me
     return me is not None and bool(me.unhealthy) and not decision.session.ill
 
 
 def say_healthy(decision: OperatorDecision, _event: object) -> None:
-    """Say so."""
+    """Write that it is healthy."""
     decision.says(Healthy(decision.config.id, decision.number()))
 
 
@@ -331,10 +331,11 @@ def say_healthy(decision: OperatorDecision, _event: object) -> None:
 
 
 def _giving(decision: OperatorDecision) -> Partitions:
-    """Return what it owns and gives back, as far as nothing of it is delivered any more.
+    """Return the partitions that it owns and gives back, and whose delivery has stopped.
 
-    What has stopped is given back even if the group assigns it again: it is then claimed anew. Only
-    a reset, for which everything stops, lets it keep what it wants.
+    A partition that has stopped is given back even if the group assigns it again; it is then
+    claimed again. Only in a reset, when everything stops, does the operator keep its assigned
+    partitions.
     """
     session = decision.session
     going = decision.owned - session.wanted
@@ -348,18 +349,18 @@ def _giving(decision: OperatorDecision) -> Partitions:
 def _clean(decision: OperatorDecision) -> Partitions:
     session = decision.session
     if session.cut is not None or session.contribution is not None:
-        return NONE  # the cut may hold them, and a contribution covers only what is owned
+        return NONE  # they may be in the cut, and a contribution covers only owned partitions
     clean = {each for each in _giving(decision) if decision.is_clean(each)}
     return frozenset(clean | (decision.awaited - session.wanted))
 
 
 def has_clean(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it gives something back of which nothing was delivered."""
+    """Whether it gives partitions back from which nothing was delivered."""
     return bool(_clean(decision))
 
 
 def unclaim(decision: OperatorDecision, _event: object) -> None:
-    """Give it back."""
+    """Give them back."""
     decision.says(Unclaim(decision.config.id, decision.number(), _clean(decision)))
 
 
@@ -369,7 +370,7 @@ def _dirty(decision: OperatorDecision) -> Partitions:
 
 
 def is_hopeless(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it gives something back that no checkpoint will hold before a reset."""
+    """Whether it gives partitions back that no checkpoint will contain before a reset."""
     is_pending = decision.session.state is OperatorState.CR_RESET_PENDING
     by_reset = decision.config.rebalance == BY_RESET
     doomed = is_pending or by_reset or bool(decision.folded.must_reset)
@@ -377,7 +378,7 @@ def is_hopeless(decision: OperatorDecision, _event: object) -> bool:
 
 
 def give_up(decision: OperatorDecision, _event: object) -> None:
-    """What was delivered of it is lost."""
+    """Count them as lost: their deliveries do not count."""
     lost = decision.session.lost | _dirty(decision)
     decision.session = replace(decision.session, lost=lost)
     wait_for_reset(decision, decision.session.needs_reset)
@@ -391,40 +392,40 @@ def _unannounced(decision: OperatorDecision) -> Partitions:
 
 
 def has_dirty(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it has to hand something over with a checkpoint, and the region does not know."""
+    """Whether a partition needs a checkpoint to be handed over, and the log does not say so."""
     return bool(_unannounced(decision))
 
 
 def announce(decision: OperatorDecision, _event: object) -> None:
-    """Say so: the region makes a checkpoint at once."""
+    """Write it to the log: the region then makes a checkpoint at once."""
     decision.says(Leaving(decision.config.id, decision.number(), _unannounced(decision)))
 
 
 def _to_tell(decision: OperatorDecision) -> Partitions:
-    """Return what is lost, but for what the log shows as lost: it may be claimed again since."""
+    """Return the lost partitions that the log does not show as lost."""
     mine, partitions = decision.config.id, decision.folded.partitions
     shown = {p for p in decision.awaited if partitions[p].owner == mine and partitions[p].lost}
     return decision.session.lost & (decision.owned | (decision.awaited - shown))
 
 
 def has_lost(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the region does not know that something is lost."""
+    """Whether partitions are lost, and the log does not say so."""
     return bool(_to_tell(decision))
 
 
 def say_lost(decision: OperatorDecision, _event: object) -> None:
-    """Say what."""
+    """Write the lost partitions to the log."""
     decision.says(Lost(decision.config.id, decision.number(), _to_tell(decision)))
 
 
 def is_handed_over(decision: OperatorDecision, _event: object) -> bool:
-    """Whether nothing that the listener waits for is its own any more."""
+    """Whether it no longer owns any partition that the listener waits for."""
     session = decision.session
     return session.is_holding and not session.revoking & (decision.owned | decision.awaited)
 
 
 def end_revocation(decision: OperatorDecision, _event: object = None) -> None:
-    """Let the listener return."""
+    """Release the listener."""
     session = decision.session
     decision.ends_revocation = True
     decision.session = replace(
@@ -446,21 +447,21 @@ def _unclaimed(decision: OperatorDecision) -> Partitions:
 
 
 def has_unclaimed(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the group gave it something that the log does not."""
+    """Whether the group assigned it partitions that it does not own in the log."""
     return bool(_unclaimed(decision))
 
 
 def claim(decision: OperatorDecision, _event: object) -> None:
-    """Claim it; again and again, should somebody else do so too, but not at once."""
+    """Claim them; repeat that after a pause, in case another operator claims them, too."""
     unclaimed = _unclaimed(decision)
     decision.claims(unclaimed)
-    # Partitions are owned, and their starts looked for, once the log has counts of somebody.
+    # Ownership, and the search for starts, begin once the log has the counts of some operator.
     counts = _NO_COUNTS if decision.folded.began else decision.session.counts
     decision.says(Claim(decision.config.id, decision.number(), unclaimed, counts))
 
 
 def may_leave(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it gave everything back, and no checkpoint waits for it."""
+    """Whether it owns nothing any more, and no checkpoint waits for it."""
     session, drain = decision.session, decision.folded.drain
     if not session.is_closing or decision.owned or decision.awaited:
         return False
@@ -470,6 +471,6 @@ def may_leave(decision: OperatorDecision, _event: object) -> bool:
 
 
 def leave(decision: OperatorDecision, _event: object) -> None:
-    """Be gone for good."""
+    """Write that it has left for good."""
     decision.session = replace(decision.session, has_left=True)
     decision.says(Left(decision.config.id, decision.number()))

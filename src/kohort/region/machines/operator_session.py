@@ -1,4 +1,4 @@
-"""What the machine of an operator knows, and what one input does to it."""
+"""What the machine of an operator knows, and how one input changes it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ NONE: Partitions = frozenset()
 CHECKPOINT = "checkpoint"
 RESET = "reset"
 _AGAIN_MS = 500
-# So long an operator of the original waits for a merged checkpoint at most.
+# An operator in IBM Streams waits at most this long for a merged checkpoint.
 MERGE_MAX_MS = 15_000
 
 
 class OperatorState(State):
-    """The states of the original's client, and those in which it ends."""
+    """The states of the client in IBM Streams, and three in which an operator ends."""
 
     INITIALIZED = "not registered yet"
     SUBSCRIBED = "registered, nothing delivered yet"
-    RECORDS_FETCHED = "has delivered since it began or was reset"
+    RECORDS_FETCHED = "has delivered records since it began or was reset"
     CR_RESET_PENDING = "delivers nothing, waits for a reset or goes back"
     RESET_COMPLETE = "at the positions of the attempt, nothing delivered since"
     CLOSED = "has left"
@@ -45,15 +45,15 @@ class OperatorConfig(Struct, frozen=True, kw_only=True):
     """One operator.
 
     Attributes:
-        id: Its name, and the incarnation that no other process ever has.
+        id: Its name, and an incarnation that no other process ever has.
         host: Where it runs.
         process: Its process, for people.
         client_id: Its client id in the group.
-        settings: What it takes the region's settings to be.
+        settings: The settings that it expects the region to have.
         rebalance: "checkpoint": a partition that moves is handed over with a checkpoint; "reset":
-            the region resets when a partition moves that has delivered.
-        merge_timeout_ms: How long it may wait in a reset for the merged checkpoint until that is
-            told.
+            the region resets when a partition moves whose records were delivered.
+        merge_timeout_ms: Milliseconds of waiting in a reset for the merged checkpoint before a
+            warning.
     """
 
     id: OperatorId
@@ -70,9 +70,9 @@ class Reading(Struct, frozen=True):
 
     Attributes:
         read: Number of the `Read`.
-        next: Offset behind the last record delivered.
-        is_stopping: Whether it was told to stop; it is given back then, whatever comes.
-        is_stopped: Whether it has.
+        next: Offset after the last record delivered.
+        is_stopping: Whether it was asked to stop; then it is given back in any case.
+        is_stopped: Whether it has stopped.
     """
 
     read: int
@@ -82,36 +82,36 @@ class Reading(Struct, frozen=True):
 
 
 class OperatorSession(Struct, frozen=True, kw_only=True):
-    """All that an operator knows; a value.
+    """Everything that an operator knows; immutable.
 
     Attributes:
         state: Its state.
         folded: The region as far as the log was read.
         counts: How many partitions the group's topics have, by the topic's id.
-        assigned: What the group assigned to it and did not take back.
-        revoking: What the group is taking back while the listener waits.
+        assigned: Partitions that the group assigned and did not revoke.
+        revoking: Partitions that the group is revoking while the listener waits.
         is_holding: Whether the listener waits.
         deadline: When the listener returns at the latest.
-        reading: What is read or was read.
-        lost: Partitions whose loss the log has to be told.
-        finding: Partitions whose start is looked for.
+        reading: Partitions that are or were read.
+        lost: Partitions whose loss has to be written to the log.
+        finding: Partitions whose start is being looked for.
         found: Start positions that were found.
         attempt: The attempt that it follows; 0: none yet.
         cut: The cut that is being made, and what it releases.
-        contribution: The contribution that the log has to have.
-        needs_reset: Why it has to go back although the region sees no reason yet.
-        merge_due: When it is told that the merged checkpoint of a reset has not come.
+        contribution: The contribution to write to the log.
+        needs_reset: Why it needs a reset for which the log shows no reason yet.
+        merge_due: When to warn that the merged checkpoint of a reset has not come.
         ill: Why it cannot go on.
         is_closing: Whether it gives everything back and leaves.
         close_deadline: When it leaves at the latest.
-        has_left: Whether it said that it leaves.
-        claimed: What it claimed last, and when it may repeat that.
-        claim_again: See `claimed`.
-        seq: Number of the last thing it said.
+        has_left: Whether it wrote that it leaves.
+        claimed: The partitions that it claimed last.
+        claim_again: When it may repeat the claim.
+        seq: Number of its last record.
         reads: Number of the last `Read`.
         token: Number of the last append.
         in_flight: Whether that append has not ended.
-        read_to: How far the log has to be folded to know what became of it.
+        read_to: Offset up to which the log must be folded to know its result.
     """
 
     state: OperatorState = OperatorState.INITIALIZED
@@ -145,12 +145,12 @@ class OperatorSession(Struct, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> Partitions:
-        """The partitions that it shall own."""
+        """The partitions that are to be its own."""
         return NONE if self.is_closing else self.assigned - self.revoking
 
 
 class OperatorDecision(Struct, kw_only=True):
-    """What one input does to an operator, while its handlers run."""
+    """The changes by one input to an operator, while its handlers run."""
 
     config: OperatorConfig
     session: OperatorSession
@@ -167,7 +167,7 @@ class OperatorDecision(Struct, kw_only=True):
     is_closed: bool = False
     evicted: str = ""
     observed: list[Fact] = field(default_factory=list)
-    # What is asked of the log again and again, for as long as it is the same.
+    # Cached answers from the log, valid while the state is the same.
     _looked_at: RegionState | None = None
     _me: Operator | None = None
     _owned: Partitions = NONE
@@ -197,32 +197,32 @@ class OperatorDecision(Struct, kw_only=True):
 
     @property
     def me(self) -> Operator | None:
-        """What the log knows of this incarnation; None: it is not active."""
+        """This incarnation in the log; None: it is not active."""
         self._look()
         return self._me
 
     @property
     def owned(self) -> Partitions:
-        """What it owns in the log and has not lost there."""
+        """The partitions that it owns in the log and has not lost there."""
         self._look()
         return self._owned
 
     @property
     def awaited(self) -> Partitions:
-        """What it waits for in the log."""
+        """The partitions that it waits for in the log."""
         self._look()
         return self._awaited
 
     @property
     def is_free(self) -> bool:
-        """Whether the log shows what became of everything that it said."""
+        """Whether the log shows the result of all its records."""
         session = self.session
         if session.in_flight or session.folded is None:
             return False
         return session.folded.offset >= session.read_to
 
     def is_clean(self, partition: RegionPartition) -> bool:
-        """Whether nothing was delivered of a partition that no complete checkpoint holds."""
+        """Whether complete checkpoints contain everything delivered from a partition."""
         reading = self.session.reading.get(partition)
         return reading is None or reading.next == self.folded.partition(partition).base
 
@@ -233,14 +233,14 @@ class OperatorDecision(Struct, kw_only=True):
         self.appended = Append(token, records)
 
     def number(self) -> int:
-        """Return the number of the next thing that it says."""
+        """Return the number of the next record."""
         me = self.me
         last = max(self.session.seq, 0 if me is None else me.seq)
         self.session = replace(self.session, seq=last + 1)
         return self.session.seq
 
     def stop(self, partitions: Partitions) -> None:
-        """Stop reading those of the partitions that are read."""
+        """Stop reading partitions, where they are being read."""
         reading = self.session.reading
         for each in partitions & frozenset(reading):
             known = reading[each]
@@ -250,19 +250,19 @@ class OperatorDecision(Struct, kw_only=True):
         self.session = replace(self.session, reading=reading)
 
     def claims(self, partitions: Partitions) -> None:
-        """Remember what was claimed, so that it is not repeated at once."""
+        """Remember the claimed partitions, so that the claim is not repeated at once."""
         self.session = replace(self.session, claimed=partitions, claim_again=self.now + _AGAIN_MS)
 
     def note(self, rule: str, text: str) -> None:
-        """Observe something."""
+        """Add a fact to what was observed."""
         self.observed.append(Fact(-1, rule, text))
 
     def warn(self, rule: str, text: str) -> None:
-        """Observe something that somebody should look at."""
+        """Add a fact that needs attention to what was observed."""
         self.observed.append(Fact(-1, rule, text, is_warning=True))
 
     def effects(self) -> OperatorEffects:
-        """Return what all of it leads to."""
+        """Return the effects of the input."""
         session = self.session
         times = [session.deadline, session.close_deadline, session.merge_due]
         if session.claimed and session.claim_again > self.now:

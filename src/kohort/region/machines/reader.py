@@ -1,8 +1,8 @@
-"""Reading a region's log: when the fold of what was read can be trusted.
+"""Reading a region's log: when the fold of its records can be trusted.
 
 Compaction removes records at any moment, also those that a reader has not read yet. So a reader
-trusts its state only if the offsets that it folded are without a gap from the snapshot on that it
-began with. A gap means that records were removed, and then a newer snapshot is in the log.
+trusts its state only if it has folded every offset from the snapshot that it began with. A gap
+means that records were removed, and then the log has a newer snapshot.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _REMEMBERED = 5_000
 
 
 class _Entry(Struct, frozen=True):
-    """Something that lies in the log; `record` None: a tombstone, or no record of ours."""
+    """An entry of the log; `record` None: a tombstone, or not a record of a region."""
 
     offset: int
     record: RegionRecord | None
 
     @property
     def begins(self) -> int:
-        """Offset of the first record that it speaks for: a trim also speaks for its tombstones."""
+        """Offset of the first record that it covers: a trim also covers its tombstones."""
         return self.offset - (self.record.count if isinstance(self.record, Trimmed) else 0)
 
 
 class Reader:
     """Folds a log in the order of its offsets, and knows whether its state is right.
 
-    Put everything in that a fetch returns, by `take`, and call `reach` with the end of the log each
-    time when everything before it was taken. The end has to be asked for anew each time.
+    Pass everything that a fetch returns to `take`. Once everything before the end of the log was
+    taken, call `reach` with that end, which must be asked for again each time.
 
     Attributes:
         position: Offset of the next record to take.
-        evicted: Why operators were evicted, as far as the records were read.
+        evicted: Why operators were evicted, from the records read so far.
     """
 
     def __init__(self, decode: Decode = decode) -> None:
@@ -62,40 +62,40 @@ class Reader:
         self._decode = decode
         self._state = RegionState()
         self._is_trusted = False
-        # What was taken since the state could be trusted last, and the snapshots among it.
+        # Entries taken since the state was last trusted, and the snapshots among them.
         self._waiting: list[_Entry] = []
         self._best: tuple[int, RegionState] | None = None
         self._gap: int | None = None
-        # States by their offsets, to compare snapshots with; and what lies in the log, by key.
+        # States by their offsets, to compare snapshots with; and the entries of the log, by key.
         self._past: dict[int, RegionState] = {0: self._state}
         self._keys: dict[bytes, int] = {}
 
     @property
     def state(self) -> RegionState | None:
-        """The fold of everything taken so far; None: it cannot be trusted, read on."""
+        """The fold of everything taken so far; None: not trusted yet, read on."""
         return self._state if self._is_trusted else None
 
     def removable(self, before: int) -> list[bytes]:
-        """Return the keys of all records that lie before an offset, oldest first.
+        """Return the keys of all records before an offset, oldest first.
 
         Tombstones for them may be written once a snapshot of this offset is in the log.
         """
         return [key for key, offset in self._keys.items() if offset < before]
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> tuple[Fact, ...]:
-        """Read what lies at an offset.
+        """Read the entry at an offset.
 
         Args:
-            offset: The offset; one that was taken before is passed over.
+            offset: The offset; one that was taken before is ignored.
             key: Its key.
             value: Its value; None: a tombstone.
 
         Returns:
-            What was observed, as far as the state is trusted.
+            The facts observed, if the state is trusted.
 
         Raises:
             NewerRecordError: A newer version wrote it; the reader cannot go on.
-            ForkedSnapshotError: A snapshot that is not the fold of what lies before it.
+            ForkedSnapshotError: A snapshot is not the fold of the records before it.
         """
         if offset < self.position:
             return ()
@@ -116,10 +116,10 @@ class Reader:
         """Say that everything before the end of the log was taken.
 
         Args:
-            end: The end, as the broker says it now.
+            end: The end, as the broker reports it now.
 
         Returns:
-            What was observed, if the state can be trusted now; else nothing, read on.
+            The facts observed, if the state is trusted now; otherwise nothing, read on.
 
         Raises:
             LogGapError: Records are missing that no snapshot covers.
@@ -140,10 +140,10 @@ class Reader:
             return ()
         return self._restart(start)
 
-    # -------------------------------------------------------------------------------- what it does
+    # ------------------------------------------------------------------------------------- folding
 
     def _first(self) -> RegionState:
-        """Return the newest state to begin with: a snapshot's, or the last that was trusted."""
+        """Return the newest state to begin with: a snapshot's, or the last trusted one."""
         if self._best is not None and self._best[0] > self._state.offset:
             return self._best[1]
         return self._state
@@ -184,7 +184,7 @@ class Reader:
         return facts
 
     def _look_at(self, offset: int, record: Snapshot) -> tuple[Fact, ...]:
-        """Keep the newest snapshot, should this reader lose its place; say what is wrong."""
+        """Keep the newest snapshot, in case this reader loses its place; report what is wrong."""
         if snapshot.digest(record.state) != record.digest:
             return (_passed(offset, "the snapshot does not have the digest that it names"),)
         try:
@@ -192,7 +192,7 @@ class Reader:
         except RegionRecordError as error:
             return (_passed(offset, str(error)),)
         if state.offset != record.before:
-            return (_passed(offset, "the snapshot is of another offset than it says"),)
+            return (_passed(offset, "the snapshot belongs to another offset than it names"),)
         if self._best is None or self._best[0] < record.before:
             self._best = record.before, state
         return ()

@@ -1,7 +1,7 @@
-"""The records of a region's control topic, as values; `coding` beside it has their bytes.
+"""The records of a region's control topic, as values; `coding` has their encoding.
 
-Every record but `Ask` and `RegionSettled` names who wrote it. An operator numbers what it says
-(`seq`): what arrives late or twice says nothing new. Decisions carry the controller's epoch.
+Every record but `Ask` and `RegionSettled` names its writer. An operator numbers its records
+(`seq`), so late and repeated ones have no effect. Decisions carry the controller's epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kohort.values import replace
 
 
 class RegionPartition(NamedTuple):
-    """A partition of one life of a topic: a topic that is made anew has other partitions."""
+    """A partition of one incarnation of a topic: a recreated topic has other partitions."""
 
     topic: str
     topic_id: str
@@ -53,13 +53,14 @@ class RegionSettings(Struct, frozen=True, kw_only=True):
     Attributes:
         group_id: The consumer group of the operators.
         mode: "periodic": a drain each period; "operator-driven": only when asked for.
-        period_ms: Time from the end of a drain or reset to the next drain.
-        drain_timeout_ms: How long a drain may take before the region resets.
-        reset_timeout_ms: How long a reset may take before those it waits for are evicted.
+        period_ms: Milliseconds from the end of a drain or reset to the next drain.
+        drain_timeout_ms: Milliseconds after which an incomplete drain becomes a reset.
+        reset_timeout_ms: Milliseconds after which operators that are not done with a reset are
+            evicted.
         max_resets: Resets in a row, without a checkpoint between, after which only a forced one
             goes on.
-        sink: What the output is told from other outputs by, then a space and where the first
-            process found it; empty: not known. Added in format 3.
+        sink: The id of the output, then a space and the place where the first process found it;
+        empty: not known. Added in format 3.
     """
 
     group_id: str
@@ -71,7 +72,7 @@ class RegionSettings(Struct, frozen=True, kw_only=True):
     sink: str = ""
 
     def fits(self, other: RegionSettings) -> bool:
-        """Return whether both may be of one region; an output may be known under several names."""
+        """Return whether both may belong to one region; an output may have several names."""
         mine, theirs = self.sink.partition(" ")[0], other.sink.partition(" ")[0]
         if mine and theirs and mine != theirs:
             return False
@@ -85,17 +86,18 @@ class RegionSettled(Struct, frozen=True):
     settings: RegionSettings
 
 
-# ------------------------------------------------------------------------------- what operators say
+# ------------------------------------------------------------------------------ records of
+# operators
 
 
 class Registered(Struct, frozen=True):
-    """An operator is there; it fences the earlier incarnation of its name.
+    """An operator registers, and fences the earlier incarnation of its name.
 
     Attributes:
-        operator: Who.
-        after: How far it had read the log. The record counts only if the name (or any incarnation
-            that the fold no longer knows) has not changed since: a copy that comes late must not
-            bring a dead incarnation back.
+        operator: The writer.
+        after: The offset up to which it had read the log. The record only counts if the name (or
+            any incarnation that the fold no longer knows) has not changed since: a late copy must
+            not bring a dead incarnation back.
         host: Where it runs.
         process: Its process, for people.
         client_id: Its client id in the group, by which the controller finds its member.
@@ -119,11 +121,11 @@ class Claim(Struct, frozen=True):
     """The group assigned these partitions to the operator.
 
     Attributes:
-        operator: Who.
-        seq: Its number.
-        partitions: Which.
+        operator: The writer.
+        seq: Number of the record.
+        partitions: The partitions.
         counts: How many partitions each of the group's topics has, by the topic's id. The first
-            counts in the log say what was there when the region began; added in format 2.
+            counts in the log are those of the region's beginning; added in format 2.
     """
 
     operator: OperatorId
@@ -133,7 +135,7 @@ class Claim(Struct, frozen=True):
 
 
 class Unclaim(Struct, frozen=True):
-    """The operator gives partitions back of which it delivered nothing that is not completed."""
+    """The operator gives partitions back; complete checkpoints contain all it delivered."""
 
     operator: OperatorId
     seq: int
@@ -157,7 +159,7 @@ class Leaving(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    """Where a partition starts for the region; the first one in the log counts."""
+    """The offset at which a partition starts for the region; the first one in the log counts."""
 
     operator: OperatorId
     seq: int
@@ -169,14 +171,14 @@ class Contribution(Struct, frozen=True):
     """The operator's part of a checkpoint.
 
     Attributes:
-        operator: Who.
-        seq: Its number.
-        checkpoint: Which checkpoint.
-        attempt: In which attempt.
-        offsets: For each partition the offset of the record that is delivered next.
+        operator: The writer.
+        seq: Number of the record.
+        checkpoint: The checkpoint.
+        attempt: The attempt.
+        offsets: For each partition, the offset of the next record to deliver.
         states: References to the state of partitions whose state changed.
         released: Partitions of `offsets` that the operator gives up with this checkpoint.
-        output: Reference to what it wrote since its last contribution; empty: nothing.
+        output: Reference to its output since its last contribution; empty: none.
     """
 
     operator: OperatorId
@@ -190,7 +192,7 @@ class Contribution(Struct, frozen=True):
 
 
 class ResetDone(Struct, frozen=True):
-    """The operator dropped what it had, and is at the positions of this attempt."""
+    """The operator has discarded its work, and is at the positions of this attempt."""
 
     operator: OperatorId
     seq: int
@@ -212,18 +214,18 @@ class Healthy(Struct, frozen=True):
     seq: int
 
 
-# ------------------------------------------------------------------------------- what anybody says
+# ------------------------------------------------------------------------------ records of anyone
 
 
 class Ask(Struct, frozen=True):
-    """Somebody wants something of the region.
+    """A request for a checkpoint, a reset or a stop.
 
     Attributes:
         writer: Who asks, for people.
         what: `DRAIN`, `RESET` or `STOP`.
-        checkpoint: The next checkpoint as the asker sees it; a drain that has happened meanwhile
+        checkpoint: The next checkpoint as the writer sees it; a drain that has happened meanwhile
             is not repeated.
-        attempt: The attempt as the asker sees it; likewise for a reset.
+        attempt: The attempt as the writer sees it; likewise for a reset.
         force: Whether a reset begins a fresh budget.
         why: The reason.
     """
@@ -236,11 +238,11 @@ class Ask(Struct, frozen=True):
     why: str = ""
 
 
-# ------------------------------------------------------------------------ what the controller says
+# ------------------------------------------------------------------------ records of the controller
 
 
 class Controller(Struct, frozen=True):
-    """A candidate becomes the controller, if the epoch is the present one + 1."""
+    """A candidate becomes the controller, if the epoch is the current one + 1."""
 
     epoch: int
     incarnation: str
@@ -270,8 +272,8 @@ class Published(Struct, frozen=True):
     Attributes:
         epoch: Epoch of the controller.
         incarnation: The controller.
-        checkpoint: Which checkpoint.
-        has_output: Whether it has any, so that the sink shows this checkpoint; added in format 2.
+        checkpoint: The checkpoint.
+        has_output: Whether it has output, so that the sink shows it; added in format 2.
     """
 
     epoch: int
@@ -291,7 +293,7 @@ class Reset(Struct, frozen=True):
 
 
 class Evict(Struct, frozen=True):
-    """An incarnation is out."""
+    """The controller ends an incarnation."""
 
     epoch: int
     incarnation: str
@@ -315,7 +317,7 @@ class Snapshot(Struct, frozen=True):
         epoch: Epoch of the controller.
         incarnation: The controller.
         before: The offset.
-        state: The fold, as `kohort.region.machines.snapshot` writes it.
+        state: The fold, as text of `kohort.region.machines.snapshot`.
         digest: Its digest.
     """
 
@@ -327,10 +329,10 @@ class Snapshot(Struct, frozen=True):
 
 
 class Trimmed(Struct, frozen=True):
-    """The records right before this one, of the same batch, are so many tombstones.
+    """The number of tombstones right before this record, in the same batch.
 
-    Compaction removes tombstones too. This record lets a reader tell their gap from a gap where
-    records are missing.
+    Compaction removes tombstones, too. With this record, a reader can tell their gap from missing
+    records.
     """
 
     epoch: int
@@ -368,13 +370,13 @@ KINDS: Mapping[str, type[RegionRecord]] = {
     "snapshot": Snapshot,
     "trimmed": Trimmed,
 }
-"""The records by the word that their keys begin with."""
+"""The types of records, by the first word of their keys."""
 
 NAMES: Mapping[type[RegionRecord], str] = {kind: name for name, kind in KINDS.items()}
 
 
 def writer_of(record: RegionRecord) -> str:
-    """Return who wrote a record, as its key names it."""
+    """Return the writer of a record, as in its key."""
     match record:
         case RegionSettled() | Ask():
             return record.writer

@@ -1,4 +1,4 @@
-"""A state as text and back: what a `Snapshot` record holds."""
+"""A state as text and back: the content of a `Snapshot` record."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def dump(state: RegionState) -> str:
         ]
         for each in state.unpublished
     ]
-    # A state that no record of format 2 has changed keeps the text, and the digest, of format 1.
+    # A state without records of format 2 keeps the text, and the digest, of format 1.
     if state.shown:
         said["shown"] = state.shown
     if state.began:
@@ -107,7 +107,7 @@ def load(text: str) -> RegionState:
     """Return the state of a text that `dump` made.
 
     Raises:
-        RegionRecordError: It is none.
+        RegionRecordError: It is not one.
     """
     try:
         return _state(json.loads(text))
@@ -134,7 +134,7 @@ def _state(said: _Json) -> RegionState:
         unpublished=tuple(_read_checkpoint(each) for each in _list(said.pop("unpublished"))),
         shown=coding.natural(said.pop("shown", 0)),
         began=coding.counts_of(said.pop("began", [])),
-        **cast("dict[str, int]", plain),  # type: ignore[arg-type]  # `_check` has looked at them
+        **cast("dict[str, int]", plain),  # type: ignore[arg-type]  # `_check` has checked them
     )
     if said:
         raise ValueError(f"unknown: {min(said)}")
@@ -149,7 +149,7 @@ def _check(plain: Mapping[str, _Json]) -> None:
 
 
 def _with_owned(state: RegionState) -> RegionState:
-    """Return the state with what each operator owns, which is not written twice."""
+    """Return the state with each operator's partitions, which the text has only once."""
     owned: dict[OperatorId, set[RegionPartition]] = {}
     for partition, known in state.partitions.items():
         if known.owner is not None:

@@ -1,4 +1,4 @@
-"""What a region is at one place in its log; immutable values."""
+"""The state of a region at one offset of its log; immutable values."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _NONE: Partitions = frozenset()
 class Phase(Enum):
     """The phase of a region."""
 
-    __hash__ = object.__hash__  # that of `Enum` is written in Python
+    __hash__ = object.__hash__  # the one of `Enum` is written in Python, and slow
 
-    STARTED = "no operator runs"
+    STARTED = "no operator is running"
     PROCESSING = "operators read and process"
     DRAINING = "a checkpoint waits for contributions"
     CHECKPOINT_PENDING = "a checkpoint is complete and not yet published"
@@ -42,14 +42,14 @@ class Operator(Struct, frozen=True, kw_only=True):
     """An active incarnation.
 
     Attributes:
-        id: Who.
+        id: Name and incarnation.
         host: Where it runs.
         process: Its process, for people.
         client_id: Its client id in the group.
         registered_at: Offset of its registration.
-        seq: The highest number of what it said.
+        seq: The highest number of its records.
         attempt: The attempt whose positions it is at.
-        unhealthy: Why it cannot go on; empty: it can.
+        unhealthy: Why it cannot go on; empty if it can.
         owned: The partitions that it owns.
     """
 
@@ -65,16 +65,16 @@ class Operator(Struct, frozen=True, kw_only=True):
 
 
 class Partition(Struct, frozen=True, kw_only=True):
-    """A partition that somebody claimed once.
+    """A partition that was claimed at some time.
 
     Attributes:
-        owner: Whose records of it count; None: nobody's.
-        waiting: Who gets it with the next reset, because it has an owner.
-        lost: Whether the owner said that it lost it.
+        owner: The operator whose records of it count; None: it has no owner.
+        waiting: The operator that gets it with the next reset, because it has an owner now.
+        lost: Whether the owner wrote that it lost it.
         leaving: Whether the owner releases it with its next contribution.
-        start: Where it starts for the region; None: nobody has said so yet.
+        start: The offset at which it starts for the region; None: not known yet.
         position: Its offset in the last complete checkpoint; None: in none yet.
-        state: Reference to its state there; empty: it has none.
+        state: Reference to its state there; empty if it has none.
     """
 
     owner: OperatorId | None = None
@@ -87,7 +87,7 @@ class Partition(Struct, frozen=True, kw_only=True):
 
     @property
     def base(self) -> int | None:
-        """Where it is read from after a grant or a reset; None: not known yet."""
+        """The offset to read it from after a grant or a reset; None: not known yet."""
         return self.start if self.position is None else self.position
 
 
@@ -96,9 +96,9 @@ class OpenDrain(Struct, frozen=True):
 
     Attributes:
         checkpoint: Its number.
-        participants: Who has to contribute, and the partitions that each has to cover while it
-            owns them: those it owned at the drain and whose position was known.
-        contributions: Who has contributed what.
+        participants: The operators that must contribute, and the partitions that each must cover
+            while it owns them: those it owned at the drain and whose position was known.
+        contributions: The contributions so far, by operator.
     """
 
     checkpoint: int
@@ -116,8 +116,8 @@ class Checkpoint(Struct, frozen=True):
 
     Attributes:
         checkpoint: Its number.
-        attempt: In which attempt it became complete.
-        outputs: What each operator handed over, by operator; empty ones are left out.
+        attempt: The attempt in which it became complete.
+        outputs: References to the output of each operator, without empty ones.
     """
 
     checkpoint: int
@@ -133,23 +133,23 @@ class RegionState(Struct, frozen=True, kw_only=True):
         settings: What the region agrees on; None: no region yet.
         operators: The active incarnations, by name.
         partitions: The partitions that were ever claimed or have a start position.
-        buried_at: Offset of the last record by which an incarnation went; -1: none did.
-        attempt: The present attempt; it only grows.
-        checkpoint: Number of the last drain, be it complete, burnt or open.
+        buried_at: Offset of the last record that ended an incarnation; -1: none.
+        attempt: The current attempt; it only grows.
+        checkpoint: Number of the last drain: complete, burnt or open.
         completed: Number of the last complete checkpoint.
-        drain: The open one.
+        drain: The open drain.
         unpublished: Complete checkpoints that are not yet published, oldest first.
-        must_reset: Why the region has to reset; empty: it need not.
+        must_reset: Why the region must reset; empty if it need not.
         forced: Whether that reset begins a fresh budget.
         resets: Resets in a row, without a complete checkpoint since.
-        exhausted: Why the region gave up; empty: it did not.
-        asked_drain: Why somebody wants a checkpoint now; empty: nobody does.
-        stopping: Whether operators shall leave with the next checkpoint.
+        exhausted: Why the region gave up; empty if it did not.
+        asked_drain: Why a checkpoint was asked for; empty if none was.
+        stopping: Whether operators are to leave with the next checkpoint.
         epoch: Epoch of the controller; 0: there was none yet.
         controller: Its incarnation.
         snapshot_before: `before` of the newest snapshot; 0: there is none.
-        shown: The newest checkpoint with output that is published; 0: none is known to be.
-        began: How many partitions topics had when the region began, by their ids; empty: not known.
+        shown: The newest published checkpoint with output; 0: none is known.
+        began: How many partitions topics had when the region began, by topic id; empty: not known.
     """
 
     offset: int = 0
@@ -177,11 +177,11 @@ class RegionState(Struct, frozen=True, kw_only=True):
     def apply(
         self, offset: int, record: RegionRecord | None
     ) -> tuple[RegionState, tuple[Fact, ...]]:
-        """Return the fold with one record more, and what was observed.
+        """Return the fold after one more record, and the facts observed.
 
         Args:
-            offset: Where the record lies; what lies between is known to be tombstones.
-            record: The record; None: a tombstone, or bytes that are no record.
+            offset: Offset of the record; any offsets skipped are known to be tombstones.
+            record: The record; None: a tombstone, or bytes that are not a record.
 
         Raises:
             ValueError: The offset was folded already.
@@ -206,27 +206,27 @@ class RegionState(Struct, frozen=True, kw_only=True):
         return Phase.CHECKPOINT_PENDING if self.unpublished else Phase.PROCESSING
 
     def awaited(self) -> Iterator[Operator]:
-        """Yield who owns something and is not yet at the positions of this attempt."""
+        """Yield the owners of partitions that are not yet at the positions of this attempt."""
         for each in self.operators.values():
             if each.owned and each.attempt < self.attempt:
                 yield each
 
     def active(self, operator: OperatorId | None) -> Operator | None:
-        """Return an operator, if just this incarnation is active."""
+        """Return an operator, if exactly this incarnation is active."""
         found = None if operator is None else self.operators.get(operator.name)
         return found if found is not None and found.id == operator else None
 
     def partition(self, partition: RegionPartition) -> Partition:
-        """Return what is known of a partition."""
+        """Return the known state of a partition."""
         return self.partitions.get(partition, _UNKNOWN)
 
     def is_added(self, partition: RegionPartition) -> bool:
-        """Return whether a partition was not there yet when the region began."""
+        """Return whether a partition was added after the region began."""
         return bool(self.began) and partition.partition >= self.began.get(partition.topic_id, 0)
 
     @property
     def max_resets(self) -> int:
-        """Resets in a row that the region makes by itself."""
+        """How many resets in a row the region makes by itself."""
         return (self.settings or _USUAL).max_resets
 
 

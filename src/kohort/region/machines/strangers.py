@@ -1,4 +1,4 @@
-"""Members of the operators' group that are no operators, and operators that are no members."""
+"""Members of the operators' group that are not operators, and operators that are not members."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kohort.region.machines.state import Operator, RegionState
 
 
 def strangers_among(members: Iterable[GroupMember], state: RegionState) -> list[GroupMember]:
-    """Return the members of the group that no operator of the region is."""
+    """Return the members of the group that are not operators of the region."""
     operators = {each.client_id for each in state.operators.values()}
     return [each for each in members if each.client_id not in operators]
 
@@ -17,10 +17,10 @@ def strangers_among(members: Iterable[GroupMember], state: RegionState) -> list[
 def gone_among(
     members: Iterable[GroupMember], before: RegionState, after: RegionState
 ) -> list[Operator]:
-    """Return the operators that were in the group and are not any more.
+    """Return the operators that were in the group and no longer are.
 
-    An operator registers before it joins. So it is missed only if it owned partitions or has not
-    taken part in a reset, or if no other one is in the group either.
+    An operator registers before it joins. So it only counts as gone if it owned partitions or has
+    not taken part in a reset, or if no other operator is in the group either.
 
     Args:
         members: The group, at rest.
@@ -38,9 +38,9 @@ def gone_among(
 
 
 def told_stranger(member: GroupMember) -> str:
-    """Say who it is, what it does to the region, and what to do about it."""
+    """Say which member it is, how it affects the region, and what to do about it."""
     return (
-        f"{member.client_id} on {member.host} is in the group and no operator of the region, "
-        "which does not see the records of the partitions that it has: end it, or give it "
+        f"{member.client_id} on {member.host} is in the group but not an operator of the region, "
+        "which does not get the records of its partitions: end it, or give it "
         "another group.id"
     )

@@ -1,9 +1,9 @@
 """Access to the page of a region.
 
-A page that only this machine reaches needs no token; then the names by which browsers may call it
-are fixed, so that no foreign name can be pointed at it (DNS rebinding). Otherwise a token opens it:
-in a header, or in the address of the first load, which leaves a cookie. A change has to come from
-the page itself (CSRF), or carry the token in a header, which no foreign page can set.
+A page that only this machine reaches needs no token. Then browsers may only use certain host names,
+so that no foreign name can point at it (DNS rebinding). Otherwise a token opens it: in a header, or
+in the address of the first load, which leaves a cookie. A change must come from the page itself
+(CSRF), or carry the token in a header, which no foreign page can set.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Guard:
-    """Decides about requests.
+    """Decides which requests are allowed.
 
     Args:
-        token: The token; None: everybody on this machine may use the page.
-        port: The port of the page; browsers keep cookies of all ports together.
+        token: The token; None: every user of this machine may use the page.
+        port: The port of the page; browsers share cookies among all ports.
     """
 
     def __init__(self, token: str | None, port: int) -> None:
@@ -37,16 +37,16 @@ class Guard:
         self._cookie_name = f"kohort-region-{port}"
 
     def refusal(self, request: Request) -> tuple[int, str] | None:
-        """Return the status and the reason why a request is refused; None: it is not."""
+        """Return the status and the reason of a refusal; None: the request is allowed."""
         if self._token is None and not is_local_name(request):
-            return 421, "the page is called by its address on this machine: 127.0.0.1 or localhost"
+            return 421, "use the page by its address on this machine: 127.0.0.1 or localhost"
         if not self._is_known(request):
             return 401, (
                 "the page needs its token: open the address that `kohort region ui` printed, or "
                 "send it as `Authorization: Bearer TOKEN`"
             )
         if request.method != "GET" and not (_is_own(request) or self._has_header(request)):
-            return 403, "changes come from the page itself: the Origin of the request is another"
+            return 403, "changes must come from the page itself: the request has another Origin"
         return None
 
     def _is_known(self, request: Request) -> bool:
@@ -60,7 +60,7 @@ class Guard:
         return self._token is not None and kind == "Bearer" and equal(given, self._token)
 
     def is_first_load(self, request: Request) -> bool:
-        """Whether the token is in the address; only the page itself is opened in this way."""
+        """Whether the token is in the address, which only works for the page itself."""
         given = request.query_params.get("token", "")
         is_page = request.method == "GET" and request.url.path == "/"
         return self._token is not None and is_page and equal(given, self._token)
@@ -74,7 +74,7 @@ class Guard:
 
 
 def equal(given: str, right: str) -> bool:
-    """Compare secrets in a time that says nothing about where they differ."""
+    """Compare secrets in constant time."""
     return hmac.compare_digest(given.encode(), right.encode())
 
 
@@ -86,13 +86,13 @@ def _host_of(request: Request) -> str | None:
 
 
 def is_local_name(request: Request) -> bool:
-    """Whether a request names this machine: no name of others may be pointed at it."""
+    """Whether a request's host names this machine: foreign names must not point at it."""
     host = _host_of(request)
     return host is not None and is_loopback(host)
 
 
 def _is_own(request: Request) -> bool:
-    """Whether a request comes from a page of the host that it goes to."""
+    """Whether a request comes from a page of its own host."""
     origin = request.headers.get("origin", "")
     return bool(origin) and urlsplit(origin).netloc == request.headers.get("host", "")
 
@@ -108,11 +108,11 @@ def is_loopback(host: str) -> bool:
 
 
 def token_of(host: str, file: Path | None) -> str | None:
-    """Return the token of a page that listens on a host; None: it needs none.
+    """Return the token for a page that listens on a host; None: it needs none.
 
     Args:
         host: The host.
-        file: The file that has the token; None: one is made, if the host is reached from outside.
+        file: The file with the token; None: create a token if other machines can reach the host.
 
     Raises:
         ConfigError: The file cannot be read, or the token in it is too short.

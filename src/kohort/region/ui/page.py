@@ -25,7 +25,7 @@ from kohort.region.settings import ClientSettings
 from kohort.region.ui.guard import Guard
 from kohort.region.ui.watching import Watch
 
-# Changes that come within so long are sent together, and a comment keeps a silent stream alive.
+# Changes within this time are sent together; a comment keeps a silent stream alive.
 _TOGETHER_S = 0.2
 _SILENCE_S = 15.0
 _END_S = 1
@@ -38,7 +38,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-# What is the same for every region needs no token.
+# Files that are the same for every region need no token.
 _FILES = {"/page.css": "text/css", "/page.js": "text/javascript"}
 
 
@@ -48,8 +48,8 @@ class Page:
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
-        guard: Decides who may use it.
-        timeout_s: How long a drain or a reset that somebody asks for may take.
+        guard: Decides which requests are allowed.
+        timeout_s: How many seconds a requested drain or reset may take.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Page:
     async def _stream(self) -> AsyncIterator[str]:
         watch, timeline, seen = self._watch, None, 0
         while True:
-            change = watch.change  # before anything is looked at, so that no change is missed
+            change = watch.change  # first, so that no change is missed
             is_fresh = watch.timeline is not timeline
             if is_fresh:
                 timeline, seen = watch.timeline, 0
@@ -177,14 +177,14 @@ async def _file(request: Request) -> Response:
 
 
 class Serving:
-    """Listens for a page.
+    """Serves a page over HTTP.
 
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
         host: Address to listen on.
         port: Port to listen on, 0 for one that is free.
-        token: What opens the page; None: nothing is needed.
+        token: The token that opens the page; None: no token is needed.
 
     Raises:
         ConfigError: The address cannot be listened on.
@@ -219,7 +219,7 @@ class Serving:
             self._socket.close()
 
     def stop(self) -> None:
-        """Have `run` return soon; any thread may call."""
+        """Make `run` return soon; any thread may call this."""
         self._server.should_exit = True
 
 

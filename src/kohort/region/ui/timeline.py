@@ -1,8 +1,8 @@
-"""What happened in a region, for people: its records put together to checkpoints, resets and so on.
+"""The history of a region for people: its records combined to checkpoints, resets and so on.
 
-The fold decides what counts; this only tells of it. Compaction may have removed any record, so
-nothing here relies on a record that came earlier. Times are those of the records: each is by the
-clock of the process that wrote it.
+The fold decides what counts; this module only displays it. Compaction may have removed any record,
+so nothing here relies on an earlier record. Times are those of the records, each by the clock of
+the process that wrote it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ CHECKPOINT = "checkpoint"
 REBALANCE = "rebalance"
 OTHER = "region"
 
-# Of each kind so many are kept: many checkpoints do not drive out what is rare.
+# How many are kept of each kind: many checkpoints must not displace rare events.
 KEPT = 200
-# Partitions that change hands within so long belong to one rebalance.
+# Partitions that move within this time belong to one rebalance.
 _QUIET_MS = 5_000
 
 _RUNNING = "running"
@@ -56,16 +56,16 @@ _DONE = "done"
 
 
 class Happening(Struct, frozen=True, kw_only=True):
-    """Something that happened, or goes on.
+    """An event that has happened, or is under way.
 
     Attributes:
         id: Its number.
         version: Grows with each change of any happening.
         kind: "checkpoint", "reset", "rebalance" or "region".
-        title: What it is.
-        began: When, in milliseconds since 1970.
-        took: How many milliseconds it took; None: it goes on, or has no length.
-        outcome: What became of it.
+        title: A short description.
+        began: When it began, in milliseconds since 1970.
+        took: How many milliseconds it took; None: it is under way, or has no duration.
+        outcome: Its result.
         cause: Why it happened.
         detail: What else is known.
     """
@@ -86,7 +86,7 @@ class Happening(Struct, frozen=True, kw_only=True):
 
 
 class Timeline:
-    """Tells records, put in by `take` in the order of the log."""
+    """The history so far; give it the records by `take`, in the order of the log."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -102,12 +102,12 @@ class Timeline:
         self._moves: dict[str, int] = {}
 
     def since(self, version: int) -> list[Happening]:
-        """Return what changed after a version, oldest first."""
+        """Return the events that changed after a version, oldest first."""
         kept = (each for kind in self._kept.values() for each in kind.values())
         return sorted((each for each in kept if each.version > version), key=lambda e: e.id)
 
     def take(self, record: RegionRecord, at: int) -> None:
-        """Tell of a record that was written at a time, in milliseconds since 1970."""
+        """Add a record that was written at a time, in milliseconds since 1970."""
         match record:
             case Ask():
                 self._ask(record, at)
@@ -123,7 +123,7 @@ class Timeline:
             case Controller():
                 self._controller(record, at)
             case Drain() | Complete() | Published() | Reset() | Exhausted() | Evict():
-                if record.epoch >= self._epoch:  # else the fold passes over it
+                if record.epoch >= self._epoch:  # otherwise the fold ignores it
                     self._decision(record, at)
             case Registered() | Left() | Claim() | Unclaim() | Lost() | Leaving():
                 self._membership(record, at)
@@ -154,8 +154,8 @@ class Timeline:
     def _ask(self, ask: Ask, at: int) -> None:
         why = f"asked for by {ask.writer}" + (f": {ask.why}" if ask.why else "")
         if ask.what == STOP:
-            self._add(OTHER, "the region shall stop", at, cause=why)
-        elif ask.what == DRAIN:  # a reset says itself why it happens
+            self._add(OTHER, "the region is asked to stop", at, cause=why)
+        elif ask.what == DRAIN:  # a reset has its own reason
             self._asked = why
 
     def _controller(self, record: Controller, at: int) -> None:
@@ -189,7 +189,7 @@ class Timeline:
             return
         self._drained.clear()
         if self._reset is not None and self._reset[1].outcome == _RUNNING:
-            attempt, reset = self._reset  # nobody owned anything, so nobody had to go back
+            attempt, reset = self._reset  # no operator owned a partition, so none had to go back
             self._reset = (attempt, self._change(reset, took=0, outcome=_DONE))
         self._checkpoints.pop(record.checkpoint - KEPT, None)
         cause, self._asked = self._asked, ""
@@ -242,7 +242,7 @@ class Timeline:
         self._reset = (record.attempt, happening)
 
     def _end_reset(self, record: ResetDone, at: int) -> None:
-        """An operator has gone back; the last one that does ends the reset."""
+        """An operator has gone back; the last one ends the reset."""
         if self._reset is not None and self._reset[0] == record.attempt:
             attempt, happening = self._reset
             took = max(0, at - happening.began, happening.took or 0)

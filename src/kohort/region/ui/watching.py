@@ -1,4 +1,4 @@
-"""Follows a region for its page: the control topic, and how far its partitions reach."""
+"""Follows a region for its page: the control topic, and the ends of its partitions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.region")
 
-# How often the broker is asked where partitions end.
+# How often to ask the broker for the ends of partitions.
 _MEASURE_S = 3.0
 _AGAIN_S = 3.0
 
 
 class PartitionView(TypedDict):
-    """A partition as the page shows it; what is not known is None."""
+    """A partition as the page shows it; unknown values are None."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class OperatorView(TypedDict):
 
 
 class Head(TypedDict):
-    """What the page shows in any case."""
+    """The part of the page that is always there."""
 
     region: str
     running: str
@@ -60,7 +60,7 @@ class Head(TypedDict):
 
 
 class View(Head, total=False):
-    """What the page shows; beside the head only if the region is known."""
+    """The content of the page; only the head if the region is not known."""
 
     group: str
     mode: str
@@ -78,7 +78,7 @@ class View(Head, total=False):
 
 
 class Watch:
-    """What is known of a region; on one event loop.
+    """The known state of a region; on one event loop.
 
     Args:
         region: Name of the region.
@@ -86,10 +86,10 @@ class Watch:
 
     Attributes:
         state: The region; None: it is not known.
-        error: Why it is not known; empty: it is, or is about to be.
-        timeline: What happened. Begun anew when the log is read anew.
-        change: Set once, with the next change; then there is another one.
-        running: What was asked for on the page and has not happened yet; empty: nothing.
+        error: Why it is not known; empty if it is, or will be soon.
+        timeline: The history; starts over when the log is read again.
+        change: Set at the next change, and then replaced by another one.
+        running: The request on the page that is under way; empty: none.
     """
 
     def __init__(self, region: str, settings: ClientSettings) -> None:
@@ -103,13 +103,13 @@ class Watch:
         self.change = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow the region for ever, and begin anew when that fails."""
+        """Follow the region until cancelled, and start over when that fails."""
         while True:
             try:
                 await self._follow()
             except KohortError as error:
                 self.error = str(error)
-            except Exception as error:  # a page that stands still would be believed
+            except Exception as error:  # readers would trust a page that stands still
                 log.exception("region %s: the page cannot follow it", self.region)
                 self.error = f"{type(error).__name__}: {error}"
             self.state = None
@@ -139,7 +139,7 @@ class Watch:
         try:
             known = None if record.value is None else decode(record.key, record.value)
         except RegionError:
-            return  # the reader says so in the log of this process
+            return  # the reader logs it
         if known is not None:
             self.timeline.take(known, record.timestamp)
 
@@ -148,11 +148,11 @@ class Watch:
         self.tell()
 
     async def _measure(self, control: ControlLog) -> None:
-        """Look for ever where partitions end, and whether the control topic is there.
+        """Check the ends of partitions, and that the control topic exists, until cancelled.
 
         Raises:
-            ControlTopicError: It is gone.
-            KafkaError: The brokers cannot be asked.
+            ControlTopicError: It was deleted.
+            KafkaError: The brokers cannot be reached.
         """
         async with (
             AsyncAdminClient(**admin_settings(self.settings)) as admin,
@@ -162,8 +162,8 @@ class Watch:
                 topics = await admin.list_topics()
                 if control.topic not in topics:
                     raise ControlTopicError(
-                        f"the control topic {control.topic} is gone: somebody deleted it, and with "
-                        f"it what region {self.region!r} was"
+                        f"the control topic {control.topic} was deleted, and with it the state "
+                        f"of region {self.region!r}"
                     )
                 places = {
                     TopicPartition(each.topic, each.partition)
@@ -176,15 +176,15 @@ class Watch:
                     self.tell()
                 await asyncio.sleep(_MEASURE_S)
 
-    # ------------------------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------------------------- viewing
 
     def tell(self) -> None:
-        """Wake up who waits for changes."""
+        """Wake up those that wait for changes."""
         self.change.set()
         self.change = asyncio.Event()
 
     def view(self) -> View:
-        """Return what the page shows, for JSON."""
+        """Return the content of the page, for JSON."""
         state = self.state
         head: View = {
             "region": self.region,
@@ -238,7 +238,7 @@ class Watch:
             "partition": partition.partition,
             "position": at,
             "end": end,
-            # A topic that was made anew ends before the position of its earlier life.
+            # A recreated topic ends before the position in the former one.
             "lag": None if at is None or end is None else max(0, end - at),
             "state_bytes": int(known.state.split(":")[1]) if known.state else 0,
         }
