@@ -228,7 +228,7 @@ def test_the_leader_asks_once_more_where_learners_exceeded_the_band() -> None:
     assert len(b.machine.session.word.learning) == 8
     found.settle()
     reasons = [reason for each in found.processes.values() for reason in each.reasons]
-    assert reasons.count("what was learned is granted and loads are not balanced") == 1
+    assert reasons.count("learned tasks are granted and loads are not balanced") == 1
     check_settled(found)
 
 

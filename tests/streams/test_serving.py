@@ -207,7 +207,7 @@ async def _owner_without(fleet: Fleet) -> None:
         ({"query_listen": "8080"}, 'is not "host:port"'),
         ({"query_listen": "localhost:http"}, 'is not "host:port"'),
         ({"query_listen": "localhost:99999"}, 'is not "host:port"'),
-        ({"query_url": "here"}, "is no address such as"),
+        ({"query_url": "here"}, "is not an address such as"),
     ],
 )
 def test_wrong_settings_are_named(given: dict[str, str], said: str) -> None:
@@ -242,10 +242,10 @@ def test_an_address_in_use_or_unknown_to_others_ends_the_start(
     with socket.create_server(("127.0.0.1", 0)) as other:
         listen = f"127.0.0.1:{other.getsockname()[1]}"
         for settings, said in (
-            (StreamSettings(query_listen=listen), "cannot be listened on"),
+            (StreamSettings(query_listen=listen), "cannot listen on"),
             (
                 StreamSettings(query_listen="0.0.0.0:0", query_token_file=file),
-                "no address that others can call: give query_url",
+                "other hosts cannot use the address",
             ),
         ):
             instance = fleet.app().instance(

@@ -249,7 +249,7 @@ def test_what_a_step_passes_over_is_counted_and_logged(caplog: pytest.LogCapture
         task.process(record(5, None))
     assert task.dropped == {("counts", "it has no key"): 5, ("counts", "it has no value"): 1}
     assert caplog.messages == [
-        f"in-2@{offset}: step counts passes the record over: {why} ({count} so far)"
+        f"in-2@{offset}: step counts skips the record: {why} ({count} so far)"
         for offset, why, count in (
             (0, "it has no key", 1),
             (1, "it has no key", 2),

@@ -220,9 +220,9 @@ def test_a_corrected_function_does_not_make_another_program() -> None:
 # ------------------------------------------------------------------------------------ build errors
 
 WRONG: list[tuple[Callable[[App], object], str]] = [
-    (lambda app: app.topic("in", key="xml", value=int), "topic in: 'xml' is no serde; there are"),
-    (lambda app: app.topic("in", key=float, value=int), "is no serde"),
-    (lambda app: app.topic("in", key=(str, 3), value=int), "is no serde"),  # type: ignore[arg-type]  # on purpose
+    (lambda app: app.topic("in", key="xml", value=int), "topic in: 'xml' is not a serde: use"),
+    (lambda app: app.topic("in", key=float, value=int), "is not a serde"),
+    (lambda app: app.topic("in", key=(str, 3), value=int), "is not a serde"),  # type: ignore[arg-type]  # on purpose
     (lambda app: app.topic("in/put", key=str, value=int), "no topic can have the name"),
     (lambda app: [_numbers(app), _numbers(app)], "topic in is read already: keep the stream"),
     (lambda app: _numbers(app).count(name="a").stream().count(name="a"), "two steps have the name"),
@@ -233,7 +233,7 @@ WRONG: list[tuple[Callable[[App], object], str]] = [
     (lambda app: _numbers(app).map(_sum).window(1, 0).reduce(max), "window-2 needs the serde"),
     (lambda app: _numbers(app).map(_sum).key_by(_text, key=str), "key-by-2 needs the serde"),
     (lambda app: _numbers(app).key_by(_text, key=str, partitions=0), "partitions=0 is less than 1"),
-    (lambda app: _numbers(app).window(0, 0), "a window of 0 ms with 0 ms of grace cannot be"),
+    (lambda app: _numbers(app).window(0, 0), "a window of 0 ms with 0 ms of grace is not possible"),
     (lambda app: _numbers(app).window(1, -1), "cannot be"),
     (lambda app: _numbers(app).window(1, 0, emit="never"), "neither"),  # type: ignore[arg-type]  # on purpose
     (lambda app: _joined_with(app, App("app")), "belongs to another App"),

@@ -437,8 +437,7 @@ class Cluster(TriedAgain):
     async def _open(self, host: str, port: int, purpose: Purpose) -> BrokerConnection:
         if self.reachability.refused is not None:
             raise copy(self.reachability.refused)
-        config = self.config
-        setup_ms = min(config.socket_connection_setup_timeout_ms, config.request_timeout_ms)
+        config, setup_ms = self.config, self.config.setup_ms
         machine = Connection(
             client_id=config.client_id,
             authenticator=self._security.authenticator,

@@ -1,12 +1,12 @@
-"""Applications: a name, and a program that is made of streams and tables.
+"""Applications: a name, and a program of streams and tables.
 
     app = App("delays")
     flights = app.topic("flights", key="str", value="json")
     flights.map(lambda key, flight: flight["delay"], value="int").count().to("counts")
 
 Every function may be a coroutine function. Functions on streams get key and value, those that fold
-get the state and the value, those that join get both values. A function has to be a function of
-what it gets: a record is processed again after a crash.
+get the state and the value, those that join get both values. Functions must depend only on their
+arguments: a record is processed again after a crash.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 OnError: TypeAlias = Literal["stop", "skip", "dead-letter"]
-"""What is done with a record for which a deserializer or a function raises."""
+"""What to do with a record for which a deserializer or a function raises."""
 
 Setting: TypeAlias = Any
-"""A setting, which whatever it is for checks."""
+"""The value of a setting, checked where it is used."""
 
 Decoded: TypeAlias = Any
-"""What a serde of the application has made."""
+"""A value that a serde of the application has deserialized."""
 
 StoreKind: TypeAlias = Literal["rocksdb", "memory"]
-"""Where an instance keeps state: on disk, or in memory so that each start replays all of it."""
+"""Where an instance keeps state: on disk, or in memory, restored completely at each start."""
 
 _ONE_SIGNAL_S = 1.0
 _ON_ERROR = ("stop", "skip", "dead-letter")
@@ -56,11 +56,12 @@ class App:
     """A stream application: its name and its program.
 
     Args:
-        name: Its name: that of its consumer group, and the first part of its internal topics.
-        on_error: What is done with a record that cannot be processed. "stop" (the default) raises
+        name: The name of the application and of its consumer group, and the prefix of its internal
+            topics.
+        on_error: What to do with a record that cannot be processed. "stop" (the default) raises
             `RecordFailedError`, "skip" logs a WARNING and goes on, "dead-letter" also writes the
             record to a topic, with headers that say what went wrong (KIP-1034).
-        dead_letter_topic: That topic; `<name>-dead-letters` when not given.
+        dead_letter_topic: The topic for these; `<name>-dead-letters` by default.
 
     Attributes:
         name: As given.
@@ -68,7 +69,7 @@ class App:
         dead_letter_topic: None unless `on_error` is "dead-letter".
 
     Raises:
-        BuildError: A name or a setting cannot be.
+        BuildError: A name or a setting is not valid.
     """
 
     def __init__(
@@ -91,12 +92,12 @@ class App:
         """Read a topic.
 
         Args:
-            name: Its name.
-            key: How its keys are deserialized.
-            value: How its values are.
+            name: Name of the topic.
+            key: The serde of its keys.
+            value: The serde of its values.
 
         Raises:
-            BuildError: It is read already, or a serde is not known.
+            BuildError: The topic is read already, or a serde is not known.
         """
         if check_topic(name) in self._topics:
             raise BuildError(
@@ -126,7 +127,7 @@ class App:
             partitions: How many partitions every topic has.
 
         Raises:
-            BuildError: As `build`.
+            BuildError: See `build`.
         """
         from kohort.streams.testing import TestDriver
 
@@ -144,19 +145,19 @@ class App:
         on_event: Callable[[StreamsEvent], None] | None = None,
         **clients: Setting,
     ) -> ProgramInstance:
-        """Return an instance of the application, to be run on an event loop.
+        """Return an instance of the application, to run on an event loop.
 
         Args:
             bootstrap_servers: Brokers to begin with.
             state_dir: Where state is kept; each process needs one of its own.
             store: "rocksdb" (the default, which needs `state_dir`), or "memory".
             settings: How the instance works.
-            on_event: Called with what happens, on the loop.
+            on_event: Called with each event, on the loop.
             clients: Kafka's settings in snake_case, as `kohort.Consumer` takes them.
 
         Raises:
-            BuildError: As `build`.
-            ConfigError: A setting is missing, unknown, or one that the runtime needs for itself.
+            BuildError: See `build`.
+            ConfigError: A setting is missing or unknown, or reserved for the runtime.
         """
         from kohort.streams.instance import ProgramInstance
 
@@ -169,17 +170,17 @@ class App:
         """Run an instance until `stop`, on the event loop of the caller.
 
         Args:
-            settings: As those of `instance`.
+            settings: The arguments of `instance`.
 
         Raises:
-            LocalProtocolError: An instance of this `App` runs already.
-            ConfigError: As `instance`.
-            StreamsError: As `StreamsInstance.run`.
-            KafkaError: As `StreamsInstance.run`.
+            LocalProtocolError: An instance of this `App` is already running.
+            ConfigError: See `instance`.
+            StreamsError: See `StreamsInstance.run`.
+            KafkaError: See `StreamsInstance.run`.
         """
         if self._running is not None:
             raise LocalProtocolError(
-                f"{self.name} runs already; for more in one process use app.instance()"
+                f"{self.name} is running already; for more in one process use app.instance()"
             )
         instance = self._running = self.instance(**settings)
         try:
@@ -190,17 +191,17 @@ class App:
     def run(self, **settings: Setting) -> None:
         """Run an instance until `stop`; in the main thread SIGTERM and SIGINT do the same.
 
-        It then commits, gives its tasks up and leaves the group. A second signal, a second or more
-        later, ends the process at once.
+        To end, it commits, gives its tasks up and leaves the group. A second signal, a second or
+        more later, ends the process at once.
 
         Args:
-            settings: As those of `instance`.
+            settings: The arguments of `instance`.
 
         Raises:
-            LocalProtocolError: As `run_async`.
-            ConfigError: As `instance`.
-            StreamsError: As `StreamsInstance.run`.
-            KafkaError: As `StreamsInstance.run`.
+            LocalProtocolError: An instance of this `App` is already running.
+            ConfigError: See `instance`.
+            StreamsError: See `StreamsInstance.run`.
+            KafkaError: See `StreamsInstance.run`.
         """
         asyncio.run(self._run_with_signals(settings))
 
@@ -212,10 +213,12 @@ class App:
         def give_up() -> None:
             for each in signals:
                 loop.remove_signal_handler(each)
-                signal.signal(each, signal.SIG_DFL)  # Python's own would wait until all is closed
+                signal.signal(
+                    each, signal.SIG_DFL
+                )  # Python's handler would wait until all is closed
 
         def stop() -> None:
-            # `timeout` and some supervisors signal a process and then its group: that is one signal
+            # `timeout` and some supervisors signal a process and then its group: count one signal
             ending.append(loop.call_later(_ONE_SIGNAL_S, give_up))
             self.stop()
 
@@ -236,27 +239,30 @@ class App:
                 signal.signal(each, handler or signal.SIG_DFL)
 
     def stop(self) -> None:
-        """Have `run` or `run_async` end in order; from any thread, and without waiting for it."""
+        """Make `run` or `run_async` end in order, without waiting; any thread may call this."""
         if self._running is not None:
             self._running.stop_soon()
 
     def query(self, store: str, key: object, *, stale: bool = False) -> Decoded:
         """Return the value that a store of the running instance has for a key, None without one.
 
-        It may be of a record that is not committed yet. In a program with coroutine functions it
-        may be of one that is not done yet, whose changes are taken back if it fails. From another
-        thread than that of the instance, this waits for the instance's next turn.
+        The value may come from a record that is not committed yet. In a program with coroutine
+        functions it may come from a record that is still being processed, whose changes are undone
+        if it fails. In another thread than that of the instance, this waits for the instance's next
+        turn.
 
         Args:
-            store: Name of the store, which is that of its step.
+            store: Name of the store, which is the name of its step.
             key: The key; a `WindowedKey` of a store with windows.
-            stale: Whether a learner or a standby of this instance may answer, which is behind.
+            stale: Whether a learner or a standby of this instance may answer, with older state.
 
         Raises:
-            NotRunningError: `run` or `run_async` does not run.
-            NoSuchStoreError: The program has no such store.
-            KeyElsewhereError: The key's task is processed by another instance, which it names.
+            NotRunningError: Neither `run` nor `run_async` is running.
+            NoSuchStoreError: The program has no store of that name.
+            KeyElsewhereError: Another instance processes the key's task; the error names it.
         """
         if self._running is None:
-            raise NotRunningError(f"{self.name} does not run here: app.run() or app.run_async()")
+            raise NotRunningError(
+                f"{self.name} is not running here: call app.run() or app.run_async()"
+            )
         return self._running.query(store, key, stale=stale)

@@ -1,4 +1,4 @@
-"""Joins a program to the runtime: tasks over open stores, their directories and their topics."""
+"""Connects a program to the runtime: tasks over open stores, their directories and topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kohort.streams.task import StreamTask
 from kohort.streams.topology import Program
 from kohort.types import TopicPartition
 
-# After so long a task that awaits functions lets others have their turn.
+# A task that awaits functions lets others have their turn after this time.
 _LONGEST_S = 0.1
 _TASK = re.compile(r"(\d{1,9})_(\d{1,9})")
 
@@ -57,12 +57,12 @@ class ProgramDirectory:
             raise
 
     def read_checkpoint(self) -> Mapping[TopicPartition, int]:
-        """Return the offsets of the stores that have state; opening one may have dropped it."""
+        """Return the offsets of the stores with state; opening a store may have dropped it."""
         offsets = self._directory.offsets()
         return {place: offsets[name] for name, place in self._place.items() if name in offsets}
 
     def write_checkpoint(self, offsets: Mapping[TopicPartition, int], /) -> None:
-        """Note up to where each store has its changelog; errors as `TaskDirectory.commit`."""
+        """Write up to which offset each store has its changelog; see `TaskDirectory.commit`."""
         named = {self._name[place]: offset for place, offset in offsets.items()}
         self._directory.commit(named)
 
@@ -72,11 +72,11 @@ class ProgramDirectory:
 
 
 class ProgramTask:
-    """A task of a program, as the runtime runs it.
+    """A task of a program, for the runtime.
 
     Args:
         program: The program.
-        task: Which task it is.
+        task: The task.
         directory: Its state on disk; None: in memory.
     """
 
@@ -93,7 +93,7 @@ class ProgramTask:
 
     @property
     def outputs(self) -> list[Output]:
-        """What it wrote since this was emptied."""
+        """Its output since this list was emptied."""
         return self._task.outputs
 
     def add(self, partition: TopicPartition, records: Sequence[InputRecord], /) -> None:
@@ -101,19 +101,19 @@ class ProgramTask:
         self._task.add(partition, records)
 
     def is_paused(self, partition: TopicPartition, /) -> bool:
-        """Whether enough of a partition waits."""
+        """Whether enough records of a partition wait."""
         return partition in self._task.paused()
 
     def set_at_end(self, partition: TopicPartition, is_at_end: bool, /) -> None:
-        """Hear whether a partition was read to its end."""
+        """Note whether a partition was read to its end."""
         self._task.set_at_end(partition, is_at_end)
 
     def process_some(self, budget: int, /) -> int | Awaitable[int]:
         """Process records in the order of their timestamps.
 
         Raises:
-            RecordFailedError: As `StreamTask.process`.
-            StateError: As `StreamTask.process`.
+            RecordFailedError: See `StreamTask.process`.
+            StateError: See `StreamTask.process`.
         """
         take, process = self._task.next, self._task.process
         for done in range(budget):
@@ -137,11 +137,11 @@ class ProgramTask:
             done += 1
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """Return the next offset of each partition of which something was processed."""
+        """Return the next offset of each partition with processed records."""
         return self._task.positions()
 
     def close(self) -> None:
-        """Close the stores and give up the directory; what is not flushed is dropped."""
+        """Close the stores and release the directory; unflushed changes are dropped."""
         if self._directory is not None:
             self._directory.close()
         else:
@@ -150,11 +150,11 @@ class ProgramTask:
 
 
 def application_of(program: Program, state_dir: Path | None) -> Application:
-    """Return a program as the runtime runs it.
+    """Return a program in the form that the runtime needs.
 
     Args:
         program: The program.
-        state_dir: Where state is kept on disk; None: in memory, so that each start replays all.
+        state_dir: Where state is kept on disk; None: in memory, restored completely at each start.
     """
     repartitions = {
         source.topic: source.partitions or None
@@ -202,7 +202,7 @@ def _open(program: Program, state_dir: Path, task: Task, origin: str) -> Program
 
 
 def _stored(program: Program, state_dir: Path) -> Iterable[Task]:
-    """Return the tasks that have a checkpoint; those of an older program are passed over."""
+    """Return the tasks that have a checkpoint, without those of an older program."""
     folder = state_dir / program.application
     found = [_TASK.fullmatch(each.parent.name) for each in folder.glob("*/checkpoint.json")]
     tasks = [Task(int(match[1]), int(match[2])) for match in found if match is not None]

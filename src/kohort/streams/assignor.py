@@ -1,8 +1,8 @@
-"""Makes the machines of learner tasks an assignor of the client.
+"""Connects the machines of learner tasks to the client, as an assignor.
 
-The client asks it what the leader should know in a thread of its own, and tells it the result in
-the poll; the loop tells it lags and time. So each input is decided under a lock, and what comes of
-it is handed to one function, in order.
+The client asks for user data in a thread of its own, and passes the result in the poll; the loop
+passes lags and time. So each input is decided under a lock, and its effects go to one function, in
+order.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class LearnerAssignor(Assignor):
     """The member and the leader of learner tasks, as one assignor of a consumer.
 
     Args:
-        topology: What the application consists of.
-        settings: What the group agrees on; those of the leader hold.
+        topology: The topology of the application.
+        settings: The settings of the group; those of the leader apply.
         client_tags: Where the instance runs (KIP-708).
-        dormant: State that is on disk, with the lag of each task as far as it is known.
+        dormant: Tasks with state on disk, with the lag of each where it is known.
         workers: How many workers the instance has.
-        clock: Returns the time in milliseconds, of a clock that never goes back; the machines of
-            member and leader know no other.
+        clock: Returns the time in milliseconds, of a clock that never goes back; both machines use
+            it.
 
     Attributes:
-        heard: Called with what each input leads to, in the thread that brought the input.
+        heard: Called with the effects of each input, in the thread of the input.
         counts: The number of partitions of each topic when the instance started.
-        is_member: Says whether the consumer is in a generation; False makes the member begin anew.
+        is_member: Says whether the consumer is in a generation; False makes the member start over.
     """
 
     name: ClassVar[str] = ASSIGNOR
@@ -102,7 +102,7 @@ class LearnerAssignor(Assignor):
         self._deadline: int | None = None
 
     def __copy__(self) -> Self:
-        """Return one for another member: with the same settings, and what was on disk at first."""
+        """Return one for another member, with the same settings and the initial state on disk."""
         member = self._member
         copied = type(self)(
             self._topology,
@@ -117,18 +117,18 @@ class LearnerAssignor(Assignor):
 
     @property
     def session(self) -> TaskSession:
-        """What the member knows; a value."""
+        """What the member knows; immutable."""
         return self._member.session
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` is due, by the clock that it was given; None: never."""
+        """When `tick` is due, by the given clock; None: never."""
         return self._deadline
 
     # ------------------------------------------------------------------------- the client's calls
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002  # the topology has them
-        """Freeze and return what the leader will see of this member in the next rebalance."""
+        """Freeze and return this member's user data for the next rebalance."""
         with self._lock:
             if self.session.generation >= 0 and not self.is_member():
                 self._decide(MembershipLost())
@@ -150,7 +150,8 @@ class LearnerAssignor(Assignor):
         """Make the plan of a generation, as its leader.
 
         Raises:
-            OtherTopicsError: A member reads other topics; the consumer's poll has it as a cause.
+            OtherTopicsError: A member reads other topics; the consumer's poll raises an error from
+                it.
             LocalProtocolError: The topics are not co-partitioned.
         """
         with self._lock:
@@ -161,7 +162,7 @@ class LearnerAssignor(Assignor):
             return effects.assignments or {}
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        """Take what the leader gives this member."""
+        """Take the leader's assignment for this member."""
         with self._lock:
             if not self._has_planned:
                 self._lead(Followed())
@@ -174,7 +175,7 @@ class LearnerAssignor(Assignor):
         self.heard(replace(effects, rejoin=rejoin))
 
     def lent(self) -> frozenset[TopicPartition]:
-        """Return what is being learned elsewhere: the draft has its owner give it up at join."""
+        """Return the partitions that others learn; in draft mode joining gives them up."""
         word = self.session.word
         lent = self.session.active & word.being_learned if word.is_draft else frozenset[Task]()
         return self._topology.inputs(lent)
@@ -182,13 +183,13 @@ class LearnerAssignor(Assignor):
     # --------------------------------------------------------------------------- the loop's calls
 
     def tell(self, event: MemberInput) -> None:
-        """Tell the member something that happened outside of a rebalance."""
+        """Pass the member an event from outside of a rebalance."""
         with self._lock:
             effects = self._decide(event)
         self.heard(effects)
 
     def tick(self) -> str:
-        """Note that time has passed, as the leader; return why to ask for a rebalance, or ""."""
+        """Let the leader check the time; return a reason to ask for a rebalance, or ""."""
         with self._lock:
             return self._lead(Tick()).rejoin
 
@@ -207,4 +208,4 @@ class LearnerAssignor(Assignor):
 
 
 def _nobody(_effects: TaskEffects) -> None:
-    """Nobody listens yet."""
+    """Ignore effects until a listener is set."""

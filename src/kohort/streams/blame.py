@@ -1,4 +1,4 @@
-"""Whose fault an exception is: that of the record which was processed, or of something else."""
+"""Decides whether a record caused an exception, or something else did."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kohort.streams.errors import StateError
 
 
 def is_of_the_record(error: BaseException, awaited_by: asyncio.Task[object] | None) -> bool:
-    """Whether a function has raised this by itself, so that `on_error` says what to do.
+    """Whether a function has raised this by itself, so that `on_error` applies.
 
-    A disk that is full, a run that is cancelled, a signal: the record is not to blame.
+    A full disk, a cancelled run or a signal is not the record's fault.
 
     Args:
-        error: What came out of the function.
+        error: The exception.
         awaited_by: The task that awaited it; None: it was called.
     """
     match error:
@@ -27,7 +27,7 @@ def is_of_the_record(error: BaseException, awaited_by: asyncio.Task[object] | No
         case asyncio.CancelledError() if awaited_by is not None:
             return not awaited_by.cancelling()
         case GeneratorExit() if awaited_by is not None:
-            return current_task() is awaited_by  # else the coroutine is closed from outside
+            return current_task() is awaited_by  # otherwise the coroutine was closed from outside
         case KeyboardInterrupt() | SystemExit():
             return not _is_of_a_signal(error)
         case _:
@@ -43,12 +43,12 @@ def current_task() -> asyncio.Task[object] | None:
 
 
 def _is_of_a_signal(error: BaseException) -> bool:
-    """Whether a signal handler raised this: Python runs it in whatever the main thread does."""
+    """Whether a signal handler raised this: Python runs it inside any code of the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return False
     is_interrupt = isinstance(error, KeyboardInterrupt)
     if is_interrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        return True  # it leaves no trace of itself
+        return True  # raised by Python's own handler, which has no frame
     handlers = {_code_of(signal.getsignal(each)) for each in signal.valid_signals()}
     trace = error.__traceback__
     while trace is not None:

@@ -12,7 +12,7 @@ from kohort.wire.records.record import Headers
 
 
 class InputRecord(Protocol):
-    """What a task needs of a record; `kohort.ConsumerRecord` has it, with bytes."""
+    """The fields of a record that a task needs; `kohort.ConsumerRecord` has them."""
 
     @property
     def topic(self) -> str:
@@ -54,12 +54,12 @@ class Buffers:
     """The buffers of one task, one for each of its partitions.
 
     The next record is the one with the lowest timestamp. Where a buffer is empty, a record with a
-    lower one may still come: then there is no next record until the partition is known to be read
-    to its end (KIP-695), or the caller does not want to wait any longer.
+    lower one may still come: then there is no next record until the partition was read to its end
+    (KIP-695), or the caller does not want to wait any longer.
 
     Args:
         partitions: The partitions that the task reads.
-        limit: From how many records on a partition is to be paused.
+        limit: Number of waiting records at which a partition is paused.
     """
 
     def __init__(self, partitions: Iterable[TopicPartition], limit: int) -> None:
@@ -67,7 +67,7 @@ class Buffers:
             partition: deque() for partition in partitions
         }
         self._limit = limit
-        self._last = dict.fromkeys(self._queues, -1)  # offset of what was added last
+        self._last = dict.fromkeys(self._queues, -1)  # offset of the last record added
         self._at_end: set[TopicPartition] = set()
 
     def __len__(self) -> int:
@@ -95,14 +95,14 @@ class Buffers:
         queue.extend(records)
 
     def set_at_end(self, partition: TopicPartition, is_at_end: bool) -> None:
-        """Say whether a partition has been read to its end, as far as the last fetch knew."""
+        """Note whether a partition was read to its end, according to the last fetch."""
         if is_at_end:
             self._at_end.add(partition)
         else:
             self._at_end.discard(partition)
 
     def awaited(self) -> frozenset[TopicPartition]:
-        """Return the partitions whose next record has to be known before the order is."""
+        """Return the partitions whose next record is needed to know the order."""
         return frozenset(
             partition
             for partition, queue in self._queues.items()
@@ -110,7 +110,7 @@ class Buffers:
         )
 
     def next(self, *, wait: bool) -> InputRecord | None:
-        """Take the record whose turn it is, None if there is none yet.
+        """Take the next record; None if there is none yet.
 
         Args:
             wait: Whether to wait for the partitions in `awaited`.
@@ -127,7 +127,7 @@ class Buffers:
         return None if chosen is None else chosen.popleft()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions from which nothing should be fetched now."""
+        """Return the partitions to fetch no more records of for now."""
         limit = self._limit
         return frozenset(
             partition for partition, queue in self._queues.items() if len(queue) >= limit

@@ -1,6 +1,6 @@
-"""Notices changelogs that were deleted and made again: their state is gone, and nothing says so.
+"""Detects changelogs that were deleted and recreated: their state is lost, without any error.
 
-The first instance notes the id of each changelog in the control topic. Each instance compares the
+The first instance writes the id of each changelog to the control topic. Each instance compares the
 ids with those when it starts, with every grant, and while it runs. A reset deletes both.
 """
 
@@ -23,7 +23,7 @@ _AGAIN_S = 0.1
 async def check_changelogs(
     application: Application, control: ControlLog, consumer: AsyncConsumer
 ) -> dict[int, StreamsError]:
-    """Note the ids of changelogs that are not noted yet; `ControlLog.follow` must not run.
+    """Write the ids of new changelogs to the control topic, before `ControlLog.follow` runs.
 
     Args:
         application: The application.
@@ -31,10 +31,10 @@ async def check_changelogs(
         consumer: Asks the brokers.
 
     Returns:
-        The parts that cannot go on, as `made_again` says.
+        The parts that cannot go on, see `made_again`.
 
     Raises:
-        KafkaError: The brokers cannot be asked.
+        KafkaError: The brokers cannot be reached.
     """
     names = sorted({topic for topics in application.changelogs.values() for topic in topics})
     ids = await _appeared(consumer, names)
@@ -52,7 +52,7 @@ async def check_changelogs(
 
 
 async def _appeared(consumer: AsyncConsumer, topics: list[str]) -> dict[str, str]:
-    """Return the ids of topics that were just made, which not every broker knows at once."""
+    """Return the ids of new topics, which not every broker knows at once."""
     until = time.monotonic() + _APPEARS_S
     while True:
         ids = await ids_of(consumer, topics)
@@ -62,10 +62,10 @@ async def _appeared(consumer: AsyncConsumer, topics: list[str]) -> dict[str, str
 
 
 async def ids_of(consumer: AsyncConsumer, topics: list[str]) -> dict[str, str]:
-    """Return the ids of those topics that exist; an empty text where brokers give none.
+    """Return the ids of those topics that exist; empty where brokers have no ids.
 
     Raises:
-        KafkaError: The brokers cannot be asked.
+        KafkaError: The brokers cannot be reached.
     """
     found = await consumer.topic_metadata(topics) if topics else {}
     return {name: str(each.topic_id) if each.topic_id.int else "" for name, each in found.items()}
@@ -74,7 +74,7 @@ async def ids_of(consumer: AsyncConsumer, topics: list[str]) -> dict[str, str]:
 def made_again(
     application: Application, noted: Mapping[str, str], now: Mapping[str, str]
 ) -> dict[int, StreamsError]:
-    """Return the parts whose changelogs are other topics than were noted, and why.
+    """Return the parts whose changelogs were recreated, with the error of each.
 
     Args:
         application: The application.
@@ -93,7 +93,7 @@ def made_again(
 
 def _lost(application: str, topics: str) -> ChangelogTruncatedError:
     return ChangelogTruncatedError(
-        f"{topics}: the topic was deleted and made again, so the state that it had is gone and"
+        f"{topics}: the topic was deleted and recreated, so its state is gone and"
         " changes of state are lost. Stop all instances and reset the application, which then reads"
         f" its input from the start: kohort streams reset {application}"
     )

@@ -1,9 +1,9 @@
-"""Commits tasks at least once: what a crash interrupts is done again, never left out.
+"""Commits tasks at least once: work that a crash interrupts is repeated, never left out.
 
-The order: outputs and changes are with the brokers; then offsets are committed; then the stores are
-flushed; then the checkpoint says so. Each step says only what those before have done. What a crash
-keeps from the disk is in the changelog; what it keeps from the offsets is processed again, over the
-state of the changelog. So nothing that can wait comes between the brokers and the offsets.
+The order: the brokers acknowledge outputs and changes; then offsets are committed; then the stores
+are flushed; then the checkpoint is written. Each step relies on those before. State that a crash
+keeps from the disk is in the changelog; records whose offsets it keeps from the group are processed
+again, over the state of the changelog. So no wait comes between the brokers and the offsets.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.streams")
 
 METADATA_MAX = 4_000
-"""So much fits beside a committed offset (Kafka's `offset.metadata.max.bytes` is 4096)."""
+"""The most characters beside a committed offset (Kafka's `offset.metadata.max.bytes` is 4096)."""
 _AGAIN_S = 0.05
 
 Failed = Callable[[Held, BaseException], None]
 
 
 class Commits:
-    """Sends what tasks write, and commits them.
+    """Sends the output of tasks, and commits them.
 
     Args:
         application: Name of the application.
-        producer: Sends it.
+        producer: Sends the output.
         consumer: The member that owns the tasks.
-        failed: Told of a task whose records could not be sent; it alone has failed.
+        failed: Called with a task whose records could not be sent; only this task has failed.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Commits:
         self._was_over = False
 
     async def send_outputs(self, held: Held) -> None:
-        """Send what a task has written so far.
+        """Send the output of a task so far.
 
         Raises:
-            KohortError: A record cannot be sent; nothing of the task may be committed any more.
+            KohortError: A record cannot be sent; the task must not be committed any more.
         """
         await _unless_failed(held, self._as_one(self._send_outputs, held))
 
     async def _as_one(self, send: Callable[[Held], Awaitable[None]], held: Held) -> None:
-        """Send, with the task torn until all is with the producer; one that is torn is left.
+        """Send, with the task torn until the producer has everything; skip a task that is torn.
 
         A cancellation in between must not look like a task that has nothing to send.
         """
@@ -92,19 +92,19 @@ class Commits:
             held.sent.append(sent)
 
     async def commit(self, tasks: Iterable[Held], *, is_last: bool = False) -> list[Held]:
-        """Commit what tasks have processed; none of them may process meanwhile.
+        """Commit the progress of tasks, none of which may process meanwhile.
 
         Args:
-            tasks: The tasks; one that fails is told and left out, and so is one that is torn.
+            tasks: The tasks; those that fail or are torn are left out.
             is_last: Whether the tasks are given up, so that there is no later commit.
 
         Returns:
-            The tasks that are committed. Without `is_last` none are, if a rebalance came between:
-            the next commit has them. None are where the member's session is over.
+            The tasks that are committed. Without `is_last`, a rebalance in between leaves all to
+            the next commit. None are committed when the member's session is over.
 
         Raises:
             CommitFailedError: The tasks may belong to another member by now.
-            KafkaError: The group cannot be asked.
+            KafkaError: The group cannot be reached.
         """
         if not self._may_write():
             return []
@@ -112,9 +112,9 @@ class Commits:
         sent = [each for each in sent if not each.is_torn]
         flushing = asyncio.create_task(self._flush())
         try:
-            await asyncio.sleep(0)  # it begins
+            await asyncio.sleep(0)  # let the task begin
             stored = [each for each in sent if await self._tried(self._acknowledged(each), each)]
-        finally:  # it may wait for records of tasks that have failed
+        finally:  # the flush may wait for records of failed tasks
             flushing.cancel()
             await asyncio.wait([flushing])
         offsets = {
@@ -131,13 +131,13 @@ class Commits:
         return [each for each in stored if await self._tried(self._keep(each), each)]
 
     def _may_write(self) -> bool:
-        """Whether changelogs are this member's: a late record would replace newer ones."""
+        """Whether this member owns the changelogs: a late record would replace newer ones."""
         is_over = is_session_over(self._consumer)
         if is_over and not self._was_over:
             log.warning(
-                "%s: the coordinator has answered nothing for session.timeout.ms, so tasks may have"
-                " other owners by now; until it answers nothing is committed or written to"
-                " changelogs. What was processed since the last commit is done again if they have",
+                "%s: the coordinator has not answered for session.timeout.ms, so tasks may have"
+                " other owners by now; until it answers, nothing is committed or written to"
+                " changelogs. If they have, records since the last commit are processed again",
                 self._application,
             )
         self._was_over = is_over
@@ -152,8 +152,8 @@ class Commits:
         return True
 
     async def _send(self, held: Held) -> None:
-        """Send outputs and changes, and note the positions that they belong to."""
-        await held.is_idle.wait()  # a record is done as a whole, or not at all
+        """Send outputs and changes, and remember their positions."""
+        await held.is_idle.wait()  # a record is processed as a whole, or not at all
         await _unless_failed(held, self._as_one(self._send_all, held))
 
     async def _send_all(self, held: Held) -> None:
@@ -166,20 +166,20 @@ class Commits:
         await self._send_outputs(held)
 
     async def _flush(self) -> None:
-        """Send everything now; what becomes of each record its own future says."""
+        """Send everything now; each record's future has its result."""
         try:
             await self._producer.flush()
         except KohortError as error:
             log.debug("flush: %s", error)
 
     async def _acknowledged(self, held: Held) -> None:
-        """Wait for the brokers, and note up to where the changelogs go."""
-        # They stay there until then: the last commit of a task may begin while another one waits.
+        """Wait for the brokers, and remember the ends of the changelogs."""
+        # Removed only then: the last commit of a task may begin while another one waits.
         sent, changes = held.sent[:], held.sent_changes[:]
         every: list[asyncio.Future[Any]] = [*sent, *changes]
         waiting = [each for each in every if not each.done()]
         if waiting:
-            # a future that is awaited would be cancelled with its waiter
+            # an awaited future would be cancelled with its waiter
             await _unless_failed(held, asyncio.wait(waiting))
         for output in sent:
             output.result()
@@ -193,7 +193,7 @@ class Commits:
         held.sent_changes = [each for each in held.sent_changes if not _is_delivered(each)]
 
     async def _keep(self, held: Held) -> None:
-        """Flush what the changelogs have, then write the checkpoint."""
+        """Flush the state that the changelogs have, then write the checkpoint."""
         for store in held.work.stores.values():
             store.flush()
         if held.directory is not None:
@@ -202,7 +202,7 @@ class Commits:
     async def _commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], is_last: bool
     ) -> Mapping[object, KafkaError] | None:
-        """Return the partitions that the group does not take; None if a rebalance came between."""
+        """Return the partitions that the group refuses; None if a rebalance came in between."""
         while offsets:
             try:
                 await self._consumer.commit(offsets)
@@ -225,7 +225,7 @@ class Commits:
 
 
 async def _unless_failed(held: Held, work: Coroutine[object, object, object]) -> None:
-    """Await something of a task; give it up when the task fails meanwhile.
+    """Await work of a task; give it up when the task fails meanwhile.
 
     Raises:
         BaseException: Why the task has failed.
@@ -244,7 +244,7 @@ async def _unless_failed(held: Held, work: Coroutine[object, object, object]) ->
 
 
 def _check_goes_on(application: str, held: Held, partition: TopicPartition, offset: int) -> None:
-    """Check that a changelog has not become shorter while it was written.
+    """Check that a changelog has not become shorter while this task wrote to it.
 
     Raises:
         ChangelogTruncatedError: It has.
@@ -254,19 +254,19 @@ def _check_goes_on(application: str, held: Held, partition: TopicPartition, offs
         raise ChangelogTruncatedError(
             f"a change of state was written at offset {offset} of"
             f" {partition.topic}-{partition.partition}, which ended at {end} before: the topic was"
-            " deleted and made again or has lost its end, and changes of state are lost. Stop all"
+            " deleted and recreated or has lost its end, and changes of state are lost. Stop all"
             f" instances and reset the application: kohort streams reset {application}"
         )
 
 
 def input_changed(application: str, error: KohortError) -> InputChangedError:
-    """Return the error of a task whose input is not what it has read until now."""
+    """Return the error of a task whose input has changed."""
     changed = InputChangedError(
-        f"{error}. The topic was deleted, made anew, or has lost its end, so the positions of the"
-        " task and of the group are not its own. To read it from its start without the state of"
-        " before, stop all instances and reset the application (kohort streams reset"
+        f"{error}. The topic was deleted, recreated, or has lost its end, so the positions of the"
+        " task and of the group do not belong to it. To read it from its start without the former"
+        " state, stop all instances and reset the application (kohort streams reset"
         f" {application}). An instance that only starts again keeps the state, and goes on at the"
-        " committed offset if the topic has that, else at its start"
+        " committed offset if the topic has it, else at its start"
     )
     changed.__cause__ = error
     return changed
@@ -286,16 +286,16 @@ def changelog_table(changes: Iterable[Pair], partition: int) -> pa.RecordBatch:
 
 
 def ends_as_text(ends: Mapping[TopicPartition, int]) -> str:
-    """Return the ends of a task's changelogs as they are stored beside its committed offsets.
+    """Return the ends of a task's changelogs as text for its committed offsets.
 
-    Empty where that has no room; then a truncated changelog is noticed only by a release.
+    Empty where that has no room; then a truncated changelog is only noticed with a release.
     """
     text = msgspec.json.encode({topic: end for (topic, _), end in sorted(ends.items())}).decode()
     return text if len(text) <= METADATA_MAX else ""
 
 
 def ends_from_text(text: str, partition: int) -> dict[TopicPartition, int]:
-    """Read them; none where another client has committed."""
+    """Read such a text; none if another client has committed."""
     try:
         found = msgspec.json.decode(text or "{}", type=dict[str, int])
     except msgspec.DecodeError:

@@ -35,19 +35,19 @@ Heard = Callable[[ControlState], None]
 class ControlLog:
     """Reads and appends to the control topic of one application, on one event loop.
 
-    The topic has to exist; `kohort.streams.topics` makes it.
+    The topic must exist; `kohort.streams.topics` creates it.
 
     Args:
         application: Name of the application.
         settings: How to reach the brokers.
-        consumer: Reads the topic, without a group; None: one is made.
-        producer: Appends to it; None: one is made.
+        consumer: Reads the topic, without a group; None: create one.
+        producer: Appends to it; None: create one.
 
     Attributes:
-        state: What was read so far.
+        state: The state read so far.
         heard: Called with the state whenever more was read.
-        origin: Id of the topic; another one after a reset. Empty: not asked yet, or brokers that
-            give topics no ids.
+        origin: Id of the topic, which a reset changes. Empty: not asked for yet, or the brokers
+            have no topic ids.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ControlLog:
         await self._consumer.close(5.0)
 
     async def follow(self) -> None:
-        """Read for ever.
+        """Read until cancelled.
 
         Raises:
             KafkaError: The topic cannot be read, and waiting does not help.
@@ -96,24 +96,24 @@ class ControlLog:
             await answered(f"{self._application}: its control topic", partial(self._step, _POLL_MS))
 
     async def read_to_end(self) -> ControlState:
-        """Read up to the present end and return the state there; `follow` must not run."""
+        """Read to the current end and return the state there; `follow` must not be running."""
         end = await self.end()
         while self._read < end:
             await self._step(_POLL_MS)
         return self.state
 
     async def identify(self) -> None:
-        """Find out which topic this is.
+        """Find out the id of the topic.
 
         Raises:
-            KafkaError: The brokers cannot be asked.
+            KafkaError: The brokers cannot be reached.
         """
         found = (await self._consumer.topic_metadata([self._place.topic])).get(self._place.topic)
         if found is not None and found.topic_id.int:
             self.origin = str(found.topic_id)
 
     async def caught_up(self) -> ControlState:
-        """Return the state at the present end; `follow` has to run."""
+        """Return the state at the current end; `follow` must be running."""
         end = await self.end()
         while self._read < end:
             advanced = self._advanced
@@ -131,7 +131,7 @@ class ControlLog:
                 self.state = fold(self.state, record.key, record.value)
             except ControlRecordError as error:
                 log.warning(
-                    "%s: the record at offset %d of %s is passed over, and so what it says is not"
+                    "%s: the record at offset %d of %s is ignored, and its content is not"
                     " known: %s",
                     self._application,
                     record.offset,
@@ -150,12 +150,12 @@ class ControlLog:
         """Append records, and wait until they are stored.
 
         Raises:
-            KafkaError: One could not be stored in time, or may not be.
+            KafkaError: One could not be stored in time, or is not allowed.
         """
         await self._send([(key_of(each), encode_record(each)) for each in records])
 
     async def forget_leave(self, member: str) -> None:
-        """Remove what was said about the leaving of a member, which is gone; errors as `append`."""
+        """Remove the record about a leaving member that is gone; raises the errors of `append`."""
         await self._send([(leave_key(member), None)])
 
     async def _send(self, pairs: list[tuple[bytes, bytes | None]]) -> None:

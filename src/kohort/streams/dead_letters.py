@@ -1,4 +1,4 @@
-"""The headers of dead letters: what went wrong, with which record, in which step (KIP-1034)."""
+"""The headers of dead letters: error, record and step (KIP-1034)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LONGEST = 1_000  # characters of a message
 
 
 def error_headers(record: InputRecord, error: BaseException, step: str) -> Headers:
-    """Return the headers that a dead letter has beside those of its record.
+    """Return the headers of a dead letter beside those of its record.
 
-    The names are those of KIP-1034, without the stack trace, which the log has, and with the step.
+    The names are those of KIP-1034. There is no stack trace, which is in the log, but the step.
     """
     said = {
         "exception": type(error).__qualname__,

@@ -2,15 +2,15 @@
 
     STATE_DIR/APPLICATION/lock  held while an instance runs
     STATE_DIR/APPLICATION/SUB-TOPOLOGY_PARTITION/
-        lock             held while somebody uses the directory
+        lock             held while a process uses the directory
         about.json       format, application and task
         checkpoint.json  the changelog offset of each store
         stores/NAME/     one database per store
 
-The checkpoint says up to which offset of its changelog topic a store has everything. It is written
-after the stores were flushed: a crash between the two repeats some of the changelog and loses
-nothing. State without a checkpoint cannot be trusted, because compaction may have removed the
-tombstones of keys that it still has: it is dropped, and restored from the start.
+The checkpoint has the offset up to which a store has its changelog. It is written after the stores
+were flushed: a crash between the two repeats a part of the changelog and loses nothing. State
+without a checkpoint cannot be trusted, because compaction may have removed the tombstones of keys
+that it still has: it is dropped, and restored from the start.
 """
 
 from __future__ import annotations
@@ -67,24 +67,24 @@ _File = TypeVar("_File", _About, _Checkpoint)
 
 
 class TaskDirectory:
-    """The state of one task on disk; made if missing, locked until `close`.
+    """The state of one task on disk; created if missing, locked until `close`.
 
     Args:
         state_dir: Where the state of all applications is.
         application: Name of the application.
         task: The task.
-        origin: What the application has since it was made or reset; state of another origin is
-            dropped, with a WARNING. Empty: not known, so that any state is taken.
+        origin: Id of the control topic, which a reset changes; state of another origin is dropped,
+            with a WARNING. Empty: not known, so any state is accepted.
 
     Attributes:
         path: The directory.
 
     Raises:
-        StateInUseError: Somebody else has the directory.
-        ForeignStateError: It is that of another application or task.
+        StateInUseError: Another process or task uses the directory.
+        ForeignStateError: It belongs to another application or task.
         NewerStateError: A newer version of kohort wrote it.
         StateDiskFullError: The disk is full.
-        StateError: The file system refuses for another reason, which is named.
+        StateError: The file system refuses for another reason; the message has it.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class TaskDirectory:
     def offsets(self) -> dict[str, int]:
         """Return the first changelog offset that each persistent store does not have yet.
 
-        A store that is not in it has to be restored from the start.
+        A store that is not in it must be restored from the start.
         """
         return dict(self._offsets)
 
@@ -144,11 +144,12 @@ class TaskDirectory:
 
         Args:
             offsets: For each store, the offset after the last of its changes that the changelog
-                topic has acknowledged, or that was restored. One that is left out keeps its own.
+                topic has acknowledged, or that was restored. Stores that are left out keep their
+                offset.
 
         Raises:
-            StateDiskFullError: The disk is full; the last checkpoint stands.
-            StateError: A store or the file cannot be written; likewise.
+            StateDiskFullError: The disk is full; the last checkpoint stays valid.
+            StateError: A store or the file cannot be written; the last checkpoint stays valid.
             LocalProtocolError: A store is not open.
         """
         unknown = offsets.keys() - self._stores.keys()
@@ -165,7 +166,7 @@ class TaskDirectory:
 
         Args:
             name: Its name in the program.
-            reason: Why; for the log.
+            reason: Why, for the log.
 
         Raises:
             StateInUseError: It is open.
@@ -174,24 +175,24 @@ class TaskDirectory:
         if name in self._stores:
             raise StateInUseError(f"store {name} of {self.path} is open and cannot be dropped")
         log.warning(
-            "%s: the state of store %s is dropped and has to be restored from the start of its"
+            "%s: the state of store %s is dropped and must be restored from the start of its"
             " changelog: %s",
             self.path,
             name,
             reason,
         )
-        # The checkpoint goes first: state without a checkpoint is dropped, and not the reverse.
+        # The checkpoint goes first, because state without a checkpoint is dropped anyway.
         self._write_offsets({key: each for key, each in self._offsets.items() if key != name})
         with self._naming("removed"):
             self._remove(self._database(name))
 
     def close_store(self, name: str) -> None:
-        """Close one store, if it is open; what is not flushed is dropped."""
+        """Close one store, if it is open; unflushed changes are dropped."""
         if store := self._stores.pop(name, None):
             store.close()
 
     def close(self) -> None:
-        """Close the stores and give up the lock; what is not flushed is dropped."""
+        """Close the stores and release the lock; unflushed changes are dropped."""
         try:
             for name in list(self._stores):
                 self.close_store(name)
@@ -216,7 +217,7 @@ class TaskDirectory:
     # ------------------------------------------------------------------------------------- stores
 
     def _open_rocks(self, name: str) -> Store:
-        # Only whoever has a store with state needs the library.
+        # Only applications with a persistent store need the library.
         from kohort.streams.stores.rocks import RocksStore
 
         database = self._database(name)
@@ -258,12 +259,12 @@ class TaskDirectory:
             self._check_origin(found.origin)
 
     def _check_origin(self, before: str) -> None:
-        """Drop state from before a reset: its offsets are those of changelogs that are gone."""
+        """Drop state from before a reset: its offsets belong to changelogs that are gone."""
         now = self._about.origin
         if before and now and before != now:
             log.warning(
-                "%s has state from before application %s was reset or its control topic was made"
-                " anew; it is dropped, and restored from the changelogs that there are now",
+                "%s has state from before application %s was reset or its control topic was"
+                " recreated; it is dropped, and restored from the present changelogs",
                 self.path,
                 self._about.application,
             )
@@ -276,7 +277,7 @@ class TaskDirectory:
             found = self._read("checkpoint.json", _Checkpoint)
         except DamagedStateError as error:
             log.warning(
-                "%s: the checkpoint is damaged (%s); the state is dropped and has to be restored"
+                "%s: the checkpoint is damaged (%s); the state is dropped and must be restored"
                 " from the start of the changelog",
                 self.path,
                 error,
@@ -301,7 +302,7 @@ class TaskDirectory:
         """Return a file's content, None if it is missing.
 
         Raises:
-            DamagedStateError: The bytes are not those of such a file.
+            DamagedStateError: The content is not valid.
         """
         with self._naming("read"):
             try:
@@ -336,11 +337,11 @@ class TaskDirectory:
 
 @contextmanager
 def hold_state(state_dir: Path, application: str) -> Iterator[None]:
-    """Keep other instances out of the state of an application while one runs.
+    """Lock the state of an application while an instance runs.
 
     Raises:
-        StateInUseError: Another instance runs with it.
-        StateError: The file system refuses; the subclass or the text says why.
+        StateInUseError: Another instance uses it.
+        StateError: The file system refuses; the subclass or the message says why.
     """
     path = Path(state_dir) / application
     with _naming(path, "opened"):

@@ -1,8 +1,8 @@
-"""Streams and tables: each method adds a step to the program and returns what comes out of it.
+"""Streams and tables: each method adds a step to the program and returns its output.
 
 Every function may be a coroutine function. Functions on streams get key and value, those that fold
-get the state and the value, those that join get both values. A function has to depend on nothing
-but what it gets: a record is processed again after a crash.
+get the state and the value, those that join get both values. Functions must depend only on their
+arguments: a record is processed again after a crash.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ W = TypeVar("W")
 
 
 class Stream(Generic[K, V]):
-    """A stream of records; what its methods return is what comes out of that step."""
+    """A stream of records; each method returns the output of its step."""
 
     def __init__(self, plan: Plan, number: int, key: Serde[K], value: Serde[V] | None) -> None:
         self._plan = plan
@@ -52,7 +52,7 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Replace the value of each record by what a function of key and value returns.
+        """Replace the value of each record by the result of a function of key and value.
 
         Args:
             function: Gets key and value, returns the new value.
@@ -66,7 +66,7 @@ class Stream(Generic[K, V]):
     def filter(
         self, function: Callable[[K, V], bool | Awaitable[bool]], *, name: str | None = None
     ) -> Stream[K, V]:
-        """Keep the records for which a function of key and value returns something true."""
+        """Keep the records for which a function of key and value returns a true value."""
         label, number = self._plan.next_step("filter", name)
         self._plan.add(Filter(number=number, name=label, parents=self._here, function=function))
         return Stream(self._plan, number, self._key, self._value)
@@ -78,7 +78,7 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Replace each record by records with the values that a function returns; perhaps none."""
+        """Replace each record by records with the values that a function returns, if any."""
         label, number = self._plan.next_step("flat-map", name)
         self._plan.add(FlatMap(number=number, name=label, parents=self._here, function=function))
         return Stream(self._plan, number, self._key, optional(value, label))
@@ -101,9 +101,9 @@ class Stream(Generic[K, V]):
         """Write the records to a topic.
 
         Args:
-            topic: Its name.
-            key: The serde of keys; that of the stream when not given.
-            value: The serde of values, likewise.
+            topic: Name of the topic.
+            key: The serde of keys; by default that of the stream.
+            value: The serde of values; by default that of the stream.
             name: Name of the step.
 
         Raises:
@@ -132,16 +132,16 @@ class Stream(Generic[K, V]):
         partitions: int | None = None,
         name: str | None = None,
     ) -> Stream[T, V]:
-        """Give records another key, and with it another task: through a repartition topic.
+        """Give records another key, and so another task, through a repartition topic.
 
-        Records whose new key is None are passed over, counted and logged.
+        Records whose new key is None are skipped, counted and logged.
 
         Args:
             function: Gets key and value, returns the new key.
             key: The serde of the new keys.
-            value: The serde of the values; that of the stream when not given.
-            partitions: How many partitions the topic has; by default as many as the topics it is
-                joined with, else as many as the largest topic that is read before it.
+            value: The serde of the values; by default that of the stream.
+            partitions: Number of partitions of the topic; by default that of the topics it is
+                joined with, else that of the largest topic that is read before it.
             name: Name of the step; the topic is `<application>-<name>-repartition`.
 
         Raises:
@@ -184,12 +184,12 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T],
         name: str | None = None,
     ) -> Table[K, T]:
-        """Fold the values of each key; each change goes on.
+        """Fold the values of each key; each change is a record of the result.
 
-        Records without a key or a value are passed over, counted and logged.
+        Records without a key or a value are skipped, counted and logged.
 
         Args:
-            initial: Makes the state of a key that has none.
+            initial: Returns the first state of a key.
             function: Gets state and value, returns the new state; None deletes it.
             value: The serde of states.
             name: Name of the step and of its store.
@@ -214,11 +214,11 @@ class Stream(Generic[K, V]):
         value: SerdeLike[V] | None = None,
         name: str | None = None,
     ) -> Table[K, V]:
-        """Fold the values of each key into one of their kind; the first one stays as it is.
+        """Fold the values of each key into one of the same type; the first is the first state.
 
         Args:
             function: Gets the state and a value, returns the new state.
-            value: The serde of values; that of the stream when not given.
+            value: The serde of values; by default that of the stream.
             name: Name of the step and of its store.
 
         Raises:
@@ -251,16 +251,18 @@ class Stream(Generic[K, V]):
         """Divide the records into tumbling windows by their timestamps.
 
         Args:
-            size_ms: How long a window is, in milliseconds.
-            grace_ms: For how long after its end a window still takes records, measured by the
-                highest timestamp seen; later records are passed over, counted and logged.
-            emit: "update" for each change of a window, "final" once when it is closed.
+            size_ms: Length of a window in milliseconds.
+            grace_ms: Milliseconds after its end for which a window still accepts records, measured
+                by the highest timestamp seen; later records are skipped, counted and logged.
+            emit: "update": a result for each change of a window; "final": one when it is closed.
 
         Raises:
             BuildError: A time is out of its range.
         """
         if size_ms < 1 or grace_ms < 0:
-            raise BuildError(f"a window of {size_ms} ms with {grace_ms} ms of grace cannot be")
+            raise BuildError(
+                f"a window of {size_ms} ms with {grace_ms} ms of grace is not possible"
+            )
         if emit not in ("update", "final"):
             raise BuildError(f'emit={emit!r} is neither "update" nor "final"')
         span = Span(size_ms, grace_ms, emit == "final")
@@ -274,10 +276,10 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Join each record with what a table has of its key at that moment; none, no result.
+        """Join each record with the present value of its key in a table; without one, no result.
 
-        The topics behind both have to be co-partitioned, which is checked at start. Records
-        without a key or a value are passed over, counted and logged.
+        The topics behind both must be co-partitioned, which is checked at start. Records
+        without a key or a value are skipped, counted and logged.
 
         Args:
             table: The table; its keys have the serde of the stream's keys.
@@ -286,7 +288,7 @@ class Stream(Generic[K, V]):
             name: Name of the step.
 
         Raises:
-            BuildError: The serdes of keys differ, or the table is of another application.
+            BuildError: The serdes of keys differ, or the table belongs to another application.
         """
         return self._join(table, function, value, name, is_left=False)
 
@@ -298,7 +300,7 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Join as `join`; where the table has nothing, the function gets None."""
+        """Join like `join`; where the table has no value, the function gets None."""
         return self._join(table, function, value, name, is_left=True)
 
     def _join(
@@ -347,7 +349,7 @@ class Table(Generic[K, V]):
         return self.reference.name
 
     def stream(self) -> Stream[K, V]:
-        """Return its changes as a stream; a value of None says that the key is gone."""
+        """Return its changes as a stream; a value of None says that the key was deleted."""
         return Stream(self._plan, self._number, self.reference.key, self.reference.value)
 
     def to(self, topic: str, *, name: str | None = None) -> None:
@@ -370,7 +372,7 @@ class Table(Generic[K, V]):
     ) -> Table[K, T]:
         """Join two tables by their keys; the result changes with either of them.
 
-        The topics behind both have to be co-partitioned, which is checked at start.
+        The topics behind both must be co-partitioned, which is checked at start.
 
         Args:
             other: The other table; its keys have the same serde.
@@ -379,7 +381,7 @@ class Table(Generic[K, V]):
             name: Name of the step and of the store with the result.
 
         Raises:
-            BuildError: The serdes of keys differ, or the table is of another application.
+            BuildError: The serdes of keys differ, or the table belongs to another application.
         """
         return self._join(other, function, value, name, is_left=False)
 
@@ -391,11 +393,11 @@ class Table(Generic[K, V]):
         value: SerdeLike[T],
         name: str | None = None,
     ) -> Table[K, T]:
-        """Join as `join`; where the other table has nothing, the function gets None."""
+        """Join like `join`; where the other table has no value, the function gets None."""
         return self._join(other, function, value, name, is_left=True)
 
     def check_joined(self, where: str, plan: Plan, key: Serde[K]) -> None:
-        """Check that it can be joined with something of an application.
+        """Check that this table can be joined with a stream or table of an application.
 
         Raises:
             BuildError: It cannot.
@@ -405,7 +407,7 @@ class Table(Generic[K, V]):
         if key.name != self.reference.key.name:
             raise BuildError(
                 f"{where}: keys are {key.name} on one side and {self.reference.key.name} in table"
-                f" {self.name}, so that equal keys would be different bytes"
+                f" {self.name}, so equal keys would be different bytes"
             )
 
     def _join(
@@ -436,7 +438,7 @@ class Table(Generic[K, V]):
 
 
 class Windows(Generic[K, V]):
-    """A stream in tumbling windows; each method folds the values of each key in each window."""
+    """A stream in tumbling windows; its methods fold the values of each key and window."""
 
     def __init__(
         self, plan: Plan, number: int, key: Serde[K], value: Serde[V] | None, span: Span
@@ -455,7 +457,7 @@ class Windows(Generic[K, V]):
         value: SerdeLike[T],
         name: str | None = None,
     ) -> Stream[WindowedKey[K], T]:
-        """Fold as `Stream.aggregate`; what goes on has a `WindowedKey`."""
+        """Fold like `Stream.aggregate`; keys of the result are `WindowedKey`."""
         label, number = self._plan.next_step("window", name)
         keys, values = windowed_serde(self._key, self._span.size_ms), serde_of(value, label)
         self._plan.add(
@@ -480,7 +482,7 @@ class Windows(Generic[K, V]):
         value: SerdeLike[V] | None = None,
         name: str | None = None,
     ) -> Stream[WindowedKey[K], V]:
-        """Fold as `Stream.reduce`; what goes on has a `WindowedKey`."""
+        """Fold like `Stream.reduce`; keys of the result are `WindowedKey`."""
         label, _ = self._plan.next_step("window", name)
         values = needed(self._value, value, label)
         return self.aggregate(no_state, reducing(function), value=values, name=name)

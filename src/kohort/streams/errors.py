@@ -1,4 +1,4 @@
-"""What can go wrong with a stream application, by name."""
+"""The errors of stream applications."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ class StreamsError(KohortError):
 
 
 class BuildError(StreamsError, ConfigError):
-    """A program is wrong as it is written; says which step, and what to change."""
+    """A program is not valid; the message says which step, and what to change."""
 
 
 class NotCoPartitionedError(StreamsError):
-    """Topics that are read together differ in their numbers of partitions."""
+    """Topics that are read together have different numbers of partitions."""
 
 
 class MissingTopicError(StreamsError):
-    """A topic that the application reads, or once made for itself, does not exist."""
+    """A topic that the application reads, or an internal one that it created, does not exist."""
 
 
 class InternalTopicError(StreamsError):
-    """A topic of the application's own has other settings than its data needs."""
+    """An internal topic of the application has other settings than its data needs."""
 
 
 class ChangelogTruncatedError(StreamsError):
-    """Records of a changelog are gone that state depends on."""
+    """A changelog has lost records that state depends on."""
 
 
 class InputChangedError(StreamsError):
-    """An input topic was deleted, made anew, or lost its end while it was read."""
+    """An input topic was deleted, recreated, or lost its end while it was read."""
 
 
 class ControlRecordError(StreamsError):
-    """Bytes of the control topic are no record of this package."""
+    """Bytes of the control topic are not a record of this package."""
 
 
 class TaskFailedError(StreamsError):
-    """Tasks failed, and what they read is not committed beyond their last commit."""
+    """Tasks failed; their records since the last commit are not committed."""
 
 
 class StreamsFencedError(StreamsError):
-    """The group went on without this instance; others have its tasks."""
+    """The group removed this instance; others have its tasks."""
 
 
 class DifferentProgramError(StreamsError):
@@ -63,12 +63,12 @@ class KeyElsewhereError(StreamsError, KeyError):
 
     Attributes:
         task: That task, as `sub-topology_partition`.
-        member: Member id of its owner, as far as this instance has heard; empty: not known.
+        member: Member id of its owner, as far as this instance knows; empty: not known.
         url: Where its owner answers queries over HTTP; empty: nowhere, or not known.
     """
 
     def __init__(self, store: str, task: str, member: str, url: str = "") -> None:
-        """Make the error of one key."""
+        """Make the error for a key of a task."""
         self.store = store
         self.task = task
         self.member = member
@@ -77,7 +77,7 @@ class KeyElsewhereError(StreamsError, KeyError):
 
     def __str__(self) -> str:
         """Return where the key is."""
-        where = f"its owner is {self.member}" if self.member else "nobody has said to process it"
+        where = f"its owner is {self.member}" if self.member else "its owner is not known"
         if self.url:
             where += f", at {self.url}"
         return (
@@ -103,7 +103,7 @@ class NewerStateError(StateError):
 
 
 class StateDiskFullError(StateError):
-    """The disk of the state is full; what was flushed before is intact."""
+    """The disk of the state is full; earlier flushed state is intact."""
 
 
 class DamagedStateError(StateError):
@@ -115,9 +115,9 @@ class StoreClosedError(StateError):
 
 
 class RecordFailedError(StreamsError):
-    """A record could not be processed, and `on_error` is "stop"; its cause is the error itself.
+    """A record could not be processed, and `on_error` is "stop"; `__cause__` is the error.
 
-    Nothing of the record is in the outputs or in the state. The task cannot go on.
+    The record has changed neither outputs nor state. The task cannot go on.
 
     Attributes:
         partition: Partition of the record.
@@ -138,6 +138,6 @@ class RecordFailedError(StreamsError):
         """Return which record failed where, and how to go on."""
         where = f"{self.partition.topic}-{self.partition.partition}@{self.offset}"
         return (
-            f"{where}: the step {self.step} failed ({self.reason}); correct the program, or have"
-            ' such records passed over with on_error="skip" or on_error="dead-letter"'
+            f"{where}: the step {self.step} failed ({self.reason}); correct the program, or skip"
+            ' such records with on_error="skip" or on_error="dead-letter"'
         )

@@ -1,4 +1,4 @@
-"""What an instance of a stream application reports: facts with their times."""
+"""The events that an instance of a stream application reports."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from kohort.streams.assignment.tasks import Task
 
 
 class StreamsEvent(Struct, frozen=True, kw_only=True):
-    """Base of all facts.
+    """Base of all events.
 
     Attributes:
-        at: When, in milliseconds since the epoch by the clock of this host.
+        at: When it happened, in milliseconds since the epoch, by the clock of this host.
     """
 
     at: int
 
     @property
     def kind(self) -> str:
-        """Name of the fact."""
+        """Name of the event."""
         return type(self).__name__
 
 
@@ -27,9 +27,9 @@ class TasksChanged(StreamsEvent, frozen=True, kw_only=True):
 
     Attributes:
         generation: The group's generation.
-        active: What this instance processes.
-        learning: What it learns.
-        standbys: What it follows.
+        active: Tasks that this instance processes.
+        learning: Tasks that it learns.
+        standbys: Tasks that it follows.
     """
 
     generation: int
@@ -45,11 +45,11 @@ class RebalanceAsked(StreamsEvent, frozen=True, kw_only=True):
 
 
 class TaskStarted(StreamsEvent, frozen=True, kw_only=True):
-    """A task is processed here from now on.
+    """This instance has started to process a task.
 
     Attributes:
         task: The task.
-        restored: Records that were replayed after it was granted.
+        restored: Records that were replayed after the task was granted.
         granted_at: When this instance was granted it, in milliseconds since the epoch.
         released_at: When its owner stopped, by that host's clock; None: no owner released it.
         owner: Member id of that owner.
@@ -63,12 +63,12 @@ class TaskStarted(StreamsEvent, frozen=True, kw_only=True):
 
     @property
     def unavailable_ms(self) -> int | None:
-        """For how long nobody processed the task; None where no owner said when it stopped."""
+        """Milliseconds without processing; None where no owner reported when it stopped."""
         return None if self.released_at is None else max(0, self.at - self.released_at)
 
 
 class TaskReleased(StreamsEvent, frozen=True, kw_only=True):
-    """A task is no longer processed here: committed, and its end written for the next owner.
+    """This instance has released a task: committed it, and written its end for the next owner.
 
     Attributes:
         task: The task.
@@ -80,10 +80,10 @@ class TaskReleased(StreamsEvent, frozen=True, kw_only=True):
 
 
 class TaskLost(StreamsEvent, frozen=True, kw_only=True):
-    """The group went on without this instance: a task is another one's.
+    """The group removed this instance, and another one has the task.
 
-    What was processed since the last commit that the group has taken is processed again. A commit
-    that was under way may have been taken.
+    Records since the last commit that the group has accepted are processed again. A commit that was
+    under way may have been accepted.
     """
 
     task: Task
@@ -94,7 +94,7 @@ class TaskFailed(StreamsEvent, frozen=True, kw_only=True):
 
     Attributes:
         task: The task.
-        error: What it raised.
+        error: Its error.
     """
 
     task: Task
@@ -102,12 +102,12 @@ class TaskFailed(StreamsEvent, frozen=True, kw_only=True):
 
 
 class StateRestored(StreamsEvent, frozen=True, kw_only=True):
-    """State was replayed from changelogs up to where they ended.
+    """State was replayed from changelogs up to their ends.
 
     Attributes:
         task: The task.
         records: Records that were replayed since the instance took the task up.
-        seconds: How long that took, waiting included.
+        seconds: How many seconds that took, including waits.
     """
 
     task: Task

@@ -1,4 +1,4 @@
-"""Looks at topics while an instance runs; the client itself looks every few minutes only."""
+"""Watches topics while an instance runs; the client itself only checks every few minutes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _LOOK_S = 5.0
 
 
 class TopicWatch:
-    """Stops the parts whose topics have other partitions than their state was made for.
+    """Stops parts whose topics no longer have the partitions that their state was made for.
 
-    Parts whose changelogs were made again are stopped as well, and those that write to topics that
-    are gone.
+    It also stops parts whose changelogs were recreated, and those that write to deleted topics.
 
     Args:
         owning: The tasks of the instance.
@@ -34,7 +33,7 @@ class TopicWatch:
         self._gone: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Watch until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             await self._look()
@@ -47,7 +46,7 @@ class TopicWatch:
             found = await self._owning.consumer.topic_metadata([*self._before, *written])
         except KohortError as error:
             log.warning(
-                "%s: whether topics have changed is not known: %s",
+                "%s: cannot find out whether topics have changed: %s",
                 application.name,
                 error,
             )
@@ -55,7 +54,7 @@ class TopicWatch:
         ids = {topic: str(each.topic_id) for topic, each in found.items() if each.topic_id.int}
         self._owning.refuse(made_again(application, self._owning.control.state.changelogs, ids))
         gone = written - found.keys()
-        # A broker may be late to know of a topic, so one look is not enough.
+        # A broker may learn of a topic late, so one check is not enough.
         self._owning.refuse(missing(application, gone & self._gone))
         self._gone = gone
         now = {t: len(each.partitions) for t, each in found.items() if t in self._before}
@@ -63,7 +62,7 @@ class TopicWatch:
         passed_over = unread(application, now)
         if passed_over and passed_over != self._unread:
             log.warning(
-                "%s: nobody reads %s until the topics that are read together with them have as many"
+                "%s: %s are not read until the topics that are read together with them have as many"
                 " partitions: add those",
                 application.name,
                 ", ".join(passed_over),

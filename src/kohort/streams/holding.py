@@ -1,4 +1,4 @@
-"""A task as an instance has it: what it does with it, and how far it is with it."""
+"""A task of an instance: its role and its progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Role(Enum):
     RUNNING = "it processes the task"
     RELEASING = "it commits the task for the last time"
     RELEASED = "it has given the task up"
-    FAILED = "the task raised and stands still"
+    FAILED = "the task raised and has stopped"
 
 
 class Held:
@@ -31,28 +31,28 @@ class Held:
 
     Args:
         task: The task.
-        work: What processes it, and has its state.
-        directory: Where that is on disk; None: nowhere.
-        inputs: The partitions it reads.
+        work: Processes it, and has its state.
+        directory: Its state on disk; None: in memory.
+        inputs: The partitions that it reads.
 
     Attributes:
         role: What the instance does with it.
         replay: The replay of its state, while it follows or restores.
-        changelog_ends: Up to where each changelog is what the state is; what it writes itself
-            counts once the broker has it.
-        sent: What was sent and is not known to be stored.
-        sent_changes: The same of changes of state.
+        changelog_ends: The offset of each changelog up to which it equals the state; the task's own
+            changes count once the broker has them.
+        sent: Output records in flight.
+        sent_changes: Changes of state in flight.
         positions: The next offset of each input at the last commit.
-        committed: Those that the group has.
+        committed: The offsets that the group has.
         is_idle: Whether no record is half processed.
-        is_dirty: Whether it processed something since the last commit.
-        is_torn: Whether something was taken out of it that is not yet with the producer, or a
-            record was begun and not finished: nothing may be committed.
-        sending: Held by whoever sends what it wrote.
+        is_dirty: Whether it processed records since the last commit.
+        is_torn: Whether output was taken out of it that the producer does not have yet, or a record
+            is half processed: then it must not be committed.
+        sending: Lock held while its output is sent.
         stopped_at: When it was stopped to be released, in milliseconds since the epoch.
-        job: What is being done to bring it where its role says.
+        job: The work under way that its role requires.
         error: Why it failed.
-        has_failed: Whether it has; what waits for it goes on then.
+        has_failed: Whether it has failed; set to release those that wait for it.
     """
 
     def __init__(
@@ -89,19 +89,19 @@ class Held:
         return self.role in (Role.RESTORING, Role.RUNNING, Role.FAILED)
 
     def forget_sent(self) -> None:
-        """Hear no more of what was sent: the task has failed or is given up."""
+        """Ignore the results of records in flight: the task has failed or is given up."""
         every: list[asyncio.Future[Any]] = [*self.sent, *self.sent_changes]
         for each in every:
             each.add_done_callback(_pass_over)
 
     def stop_job(self) -> None:
-        """Give up what is being done."""
+        """Cancel the work under way."""
         if self.job is not None and self.job is not asyncio.current_task():
             self.job.cancel()
         self.job = None
 
 
 def _pass_over(sent: asyncio.Future[Any]) -> None:
-    """Have asyncio not complain of an exception that was not looked at."""
+    """Retrieve an exception, so that asyncio does not warn about it."""
     if not sent.cancelled():
         sent.exception()

@@ -1,7 +1,7 @@
-"""Looks at a stream application from outside, and asks members to leave: for tools, on any machine.
+"""Inspects a stream application from outside, and asks members to leave.
 
-Members are those of the group's description, with what they and the leader said in the last
-rebalance; what has happened to tasks since is in the control topic.
+Members come from the group's description, with their user data of the last rebalance; later events
+of tasks come from the control topic.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
 
     Attributes:
         member_id: Its id.
-        client_id: What its client calls itself.
+        client_id: Its client id.
         host: Where it connects from.
         active: The partitions of the tasks that it processes; none while the group rebalances,
             since Kafka does not say then.
-        processing: The tasks that it last said to process.
-        learning: What it learns, with its lag in the last rebalance; None: not known.
-        standbys: The same of its standbys.
-        being_learned: Which of its tasks another member learns.
+        processing: The tasks that it last reported to process.
+        learning: Tasks that it learns, with their lags in the last rebalance; None: not known.
+        standbys: Tasks of which it has a standby, with their lags.
+        being_learned: Its tasks that another member learns.
         is_leaving: Whether it is to leave the group.
-        unable: What it could not learn or follow since it joined the group; others get that.
+        unable: Tasks that it could not learn or follow since it joined the group; others get them.
         trouble: The last error of those; empty: none.
     """
 
@@ -64,9 +64,9 @@ class ApplicationStatus(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name.
-        state: State of its group, as Kafka's tools print it.
+        state: State of its group, in the words of Kafka's tools.
         members: Its members.
-        tasks: What was last said of each task.
+        tasks: The last record of each task.
     """
 
     name: str
@@ -76,7 +76,7 @@ class ApplicationStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> list[Task]:
-        """The tasks that stand still at a member because they raised."""
+        """The tasks that a member has stopped because they raised."""
         present = {each.member_id for each in self.members}
         return sorted(
             task
@@ -94,9 +94,9 @@ async def look(application: str, settings: ClientSettings) -> ApplicationStatus:
     """Return the present state of an application.
 
     Raises:
-        MissingTopicError: There is no such application.
-        StreamsError: The group of that name is none of a stream application.
-        KafkaError: The brokers cannot be asked.
+        MissingTopicError: The application does not exist.
+        StreamsError: The group of that name does not belong to a stream application.
+        KafkaError: The brokers cannot be reached.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:
         await _check_exists(admin, application)
@@ -119,7 +119,7 @@ async def _described(admin: AsyncAdminClient, application: str) -> GroupDescript
     group = (await admin.describe_groups([application]))[application]
     if group.members and group.assignor not in ("", ASSIGNOR):
         raise StreamsError(
-            f"group {application} is none of a stream application: its assignor is"
+            f"group {application} does not belong to a stream application: its assignor is"
             f" {group.assignor}, not {ASSIGNOR}"
         )
     return group
@@ -148,7 +148,7 @@ def _member(member: MemberDescription, state: ControlState) -> MemberStatus:
 
 
 def _claim(data: bytes | None) -> Claim:
-    """Read what a member said; in the middle of a rebalance a group says nothing."""
+    """Read a member's claim; a group in a rebalance has none."""
     try:
         return decode_claim(data or b"")
     except RemoteProtocolError:
@@ -171,15 +171,15 @@ async def ask_to_leave(
         application: Name of the application.
         member: Its member id, or its client id or static id if only one member has that.
         settings: How to reach the brokers.
-        timeout_s: How long to wait; 0: only say it.
+        timeout_s: How many seconds to wait; 0: do not wait.
 
     Returns:
         Its member id.
 
     Raises:
-        StreamsError: There is no such member, or no other one to learn its tasks; or it has not
-            left in time: it goes on leaving.
-        KafkaError: The brokers cannot be asked.
+        StreamsError: The member does not exist, or there is no other one to learn its tasks; or it
+            has not left in time, and goes on leaving.
+        KafkaError: The brokers cannot be reached.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:
         await _check_exists(admin, application)

@@ -1,4 +1,4 @@
-"""One instance of a program, and what its stores have."""
+"""One instance of a program, and queries of its stores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 
 class ProgramInstance(StreamsInstance):
-    """An instance of a program, to be run on one event loop.
+    """An instance of a program, to run on one event loop.
 
     Args:
         program: The program.
@@ -49,10 +49,10 @@ class ProgramInstance(StreamsInstance):
         store: "rocksdb", or "memory".
         settings: How this instance works.
         clients: Kafka's settings in snake_case.
-        on_event: Called with what happens, on the loop.
+        on_event: Called with each event, on the loop.
 
     Raises:
-        ConfigError: A setting is missing, unknown, or one that the runtime needs for itself.
+        ConfigError: A setting is missing or unknown, or reserved for the runtime.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class ProgramInstance(StreamsInstance):
         """Be a member of the group until `stop`; see `StreamsInstance.run`.
 
         Raises:
-            StreamsError: As there.
-            KafkaError: As there.
+            StreamsError: See there.
+            KafkaError: See there.
         """
         self._loop = asyncio.get_running_loop()
         try:
@@ -105,7 +105,7 @@ class ProgramInstance(StreamsInstance):
             yield
 
     def stop_soon(self) -> None:
-        """Do as `stop`, from any thread."""
+        """Call `stop` on the loop; any thread may call this."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(self.stop)
@@ -118,16 +118,16 @@ class ProgramInstance(StreamsInstance):
         Args:
             store: Name of the store.
             key: The key; a `WindowedKey` of a store with windows.
-            stale: Whether a learner or a standby of this instance may answer, which is behind.
+            stale: Whether a learner or a standby of this instance may answer, with older state.
 
         Raises:
-            NotRunningError: The instance does not run.
-            NoSuchStoreError: The program has no such store.
-            KeyElsewhereError: The key's task is processed by another instance, which it names.
+            NotRunningError: The instance is not running.
+            NoSuchStoreError: The program has no store of that name.
+            KeyElsewhereError: Another instance processes the key's task; the error names it.
         """
         loop = self._loop
         if loop is None:
-            raise NotRunningError(f"this instance of {self._program.application} does not run")
+            raise NotRunningError(f"this instance of {self._program.application} is not running")
         try:
             is_here = asyncio.get_running_loop() is loop
         except RuntimeError:
@@ -141,7 +141,7 @@ class ProgramInstance(StreamsInstance):
         return asyncio.run_coroutine_threadsafe(query(), loop).result()
 
     def find(self, store: str, key: object, *, stale: bool = False) -> Found:
-        """Do as `query` on the loop of `run`, and say who answers and how far behind it is."""
+        """Query on the loop of `run`; the result also has the task, its role and its lag."""
         part, step = self.step_of(store)
         task = Task(part.number, self._partition(part, step, key))
         work = self.running_task(task)
@@ -157,7 +157,7 @@ class ProgramInstance(StreamsInstance):
         """Return the step that has a store, and its part of the program.
 
         Raises:
-            NoSuchStoreError: The program has no such store.
+            NoSuchStoreError: The program has no store of that name.
         """
         for part in self._program.parts:
             for step in part.stores:

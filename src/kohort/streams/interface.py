@@ -1,6 +1,6 @@
-"""What the runtime of an instance needs of the application: its tasks, their stores and state.
+"""The interface between the runtime of an instance and the application.
 
-The runtime knows Kafka and the group; everything here knows neither.
+The runtime handles Kafka and the group; the classes here know neither.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Pair: TypeAlias = tuple[bytes, bytes | None]
 
 
 class Output(NamedTuple):
-    """A record that is to be written.
+    """A record to write.
 
     Attributes:
         topic: Its topic. Its partition follows from its key, with Kafka's default partitioner.
         key: Its key; None for none.
         value: Its value.
-        timestamp: Milliseconds since the epoch, -1 for that of the writing.
+        timestamp: Milliseconds since the epoch; -1: the time of writing.
         headers: Its headers: those of the record that it was made from.
     """
 
@@ -41,16 +41,16 @@ class Output(NamedTuple):
 
 
 class Store(Protocol):
-    """State of one task, as far as the runtime looks after it."""
+    """State of one task, as the runtime sees it."""
 
     def restore(self, pairs: Iterable[Pair], /) -> None:
-        """Take over pairs of the changelog, in order; they are no changes."""
+        """Apply pairs of the changelog, in order; they do not count as changes."""
 
     def changes(self) -> Sequence[Pair]:
-        """Return what changed since the last call, the last value of each key."""
+        """Return the changes since the last call, with the last value of each key."""
 
     def flush(self) -> None:
-        """Put on disk what is not there yet."""
+        """Write everything to disk that is not there yet."""
 
 
 class StreamTask(Protocol):
@@ -58,7 +58,7 @@ class StreamTask(Protocol):
 
     @property
     def outputs(self) -> list[Output]:
-        """Records to be written; the runtime takes them out."""
+        """Records to write; the runtime takes them out."""
 
     @property
     def stores(self) -> Mapping[str, Store]:
@@ -69,63 +69,63 @@ class StreamTask(Protocol):
         """The changelog topic of each store that has one, by the store's name."""
 
     def add(self, partition: TopicPartition, records: Sequence[ConsumerRecord], /) -> None:
-        """Take records of one of its partitions, in order, to be processed later."""
+        """Add records of one of its partitions, in order, to process later."""
 
     def is_paused(self, partition: TopicPartition, /) -> bool:
         """Whether it has enough records of a partition waiting."""
 
     def set_at_end(self, partition: TopicPartition, is_at_end: bool, /) -> None:
-        """Hear whether all records of a partition were added, as far as the last fetch knew.
+        """Note whether all records of a partition were added, according to the last fetch.
 
         A task that takes its records in the order of their timestamps waits for partitions that are
         empty and not at their end (KIP-695).
         """
 
     def process_some(self, budget: int, /) -> int | Awaitable[int]:
-        """Process up to `budget` records that wait; return how many.
+        """Process up to `budget` waiting records; return how many.
 
-        While what it returned is awaited, the runtime neither commits nor processes the task.
+        While the runtime awaits the result, it neither commits nor processes the task.
         """
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """Return the offset of the next record to process, by partition that it had records of."""
+        """Return the offset of the next record to process, for each partition that had records."""
 
     def close(self) -> None:
-        """Give everything up; what was not flushed may be lost."""
+        """Release everything; unflushed changes may be lost."""
 
 
 class StateDirectory(Protocol):
     """Where the state of one task is kept on disk."""
 
     def read_checkpoint(self) -> Mapping[TopicPartition, int]:
-        """Return up to where each changelog is contained in what is on disk."""
+        """Return the offset up to which the state on disk has each changelog."""
 
     def write_checkpoint(self, offsets: Mapping[TopicPartition, int], /) -> None:
-        """Note that; called after the stores were flushed."""
+        """Store these offsets; called after the stores were flushed."""
 
 
 class Application(Struct, frozen=True, kw_only=True):
     """A stream application, the same at all instances.
 
     Attributes:
-        name: Its name: the group, and the prefix of its own topics.
-        topology: Its parts and what they read.
+        name: The name of the application and its group, and the prefix of its internal topics.
+        topology: Its parts and their topics.
         changelogs: The changelog topics of each part, by the part's number.
-        repartitions: Topics that the application writes for itself to read, with their numbers
-            of partitions; None: as many as the other topics of the part that reads it.
-        make_task: Makes a task with the state that its directory has.
+        repartitions: Topics that the application both writes and reads, with their numbers of
+            partitions; None: that of the other topics of the part that reads it.
+        make_task: Makes a task with the state in its directory.
         open_directory: Opens the directory of a task and locks it; None: state is in memory only.
-            It gets the task and the id of the control topic, which is another one after a reset:
-            state from before has to be dropped. It returns None for a task without state.
+            It gets the task and the id of the control topic, which a reset changes: state from
+            before must be dropped. It returns None for a task without state.
         stored: Returns the tasks that have state on disk.
-        hold_state: Keeps other instances out of the state on disk, in a `with` statement; raises
-            `StateInUseError` if one has it.
+        hold_state: Locks the state on disk against other instances, in a `with` statement; raises
+            `StateInUseError` if one uses it.
         written: The topics that each part writes, by the part's number, beside its changelogs.
-        dead_letters: Topic for records that cannot be processed, made if missing; None: there is
+        dead_letters: Topic for records that cannot be processed, created if missing; None: there is
             none.
-        repartition_counts: Given the numbers of partitions of the topics that others make, returns
-            those of the repartition topics; None: `repartitions` says it.
-        digest: What two instances with the same program have in common; empty: not checked.
+        repartition_counts: Returns the numbers of partitions of the repartition topics, given those
+            of the other topics; None: use `repartitions`.
+        digest: Digest of the program; empty: not checked.
     """
 
     name: str

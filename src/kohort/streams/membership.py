@@ -1,4 +1,4 @@
-"""How the client of an instance is set, which is a member of the application's group."""
+"""The settings and the membership of an instance's consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kohort.streams.interface import Application
 if TYPE_CHECKING:
     from kohort.client.settings import ConsumerSettings
 
-# Settings that the runtime needs to be as they are.
+# Settings that are reserved for the runtime.
 _OURS = frozenset(
     {
         "group_id",
@@ -33,7 +33,7 @@ def check_clients(application: Application, clients: ClientSettings) -> None:
     """Check the settings that a user gives to the clients of an application.
 
     Raises:
-        ConfigError: One is set by the runtime, or would lose records of the application's own.
+        ConfigError: One is reserved for the runtime, or would lose records of internal topics.
     """
     ours = sorted(_OURS.intersection(clients))
     if ours:
@@ -47,9 +47,9 @@ def check_clients(application: Application, clients: ClientSettings) -> None:
 
 
 def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
-    """Have the group rebalance, unless the member is on its way into the next generation.
+    """Ask for a rebalance, unless the member is joining the next generation already.
 
-    What it asks for is what it will say there. A request would bring one more rebalance after that.
+    Its claim there has the same effect. A request would lead to one more rebalance after that.
     """
     membership = consumer.core.membership
     if membership is None or membership.member.session.state is not MemberState.PREPARING_REBALANCE:
@@ -57,13 +57,13 @@ def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
 
 
 def is_session_over(consumer: AsyncConsumer) -> bool:
-    """Whether the member's tasks may have other owners: a session has passed without an answer."""
+    """Whether tasks may have other owners: a session has passed without an answer."""
     membership = consumer.core.membership
     return membership is not None and membership.is_session_over
 
 
 def is_out_for_good(consumer: AsyncConsumer) -> bool:
-    """Whether the member has given up, so that each further poll raises what the last one did."""
+    """Whether the member has given up, so that each further poll raises the same error."""
     membership = consumer.core.membership
     return membership is not None and membership.fatal is not None
 
@@ -71,7 +71,7 @@ def is_out_for_good(consumer: AsyncConsumer) -> bool:
 def member_settings(
     application: Application, clients: ClientSettings, assignor: LearnerAssignor
 ) -> ConsumerSettings:
-    """Return the settings of the consumer that is the member."""
+    """Return the settings of the member's consumer."""
     settings = {
         "auto_offset_reset": "earliest",
         **clients,

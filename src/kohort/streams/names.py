@@ -1,4 +1,4 @@
-"""Names of applications, steps and stores: each becomes a part of a topic's name and of a path."""
+"""Names of applications, steps and stores, which are parts of topic names and paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kohort.streams.errors import BuildError
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST_TOPIC = 249
-# What is left of a topic's name for an application and a step, beside "-repartition".
+# The length that "-repartition" leaves for the names of an application and a step.
 _LONGEST = 100
 
 
@@ -16,7 +16,7 @@ def check_name(what: str, name: str) -> str:
     """Return a name that can be part of a topic's name.
 
     Args:
-        what: What it is the name of, for people.
+        what: What the name is for, for people.
         name: The name.
 
     Raises:
@@ -34,7 +34,7 @@ def check_topic(name: str) -> str:
     """Return the name of a topic.
 
     Raises:
-        BuildError: No topic of Kafka can have it.
+        BuildError: Kafka does not allow it for a topic.
     """
     if not _LEGAL.fullmatch(name) or name in (".", "..") or len(name) > _LONGEST_TOPIC:
         raise BuildError(

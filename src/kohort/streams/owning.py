@@ -1,4 +1,4 @@
-"""Takes tasks up and gives them up, as the group's plans say."""
+"""Takes tasks up and gives them up, following the group's plans."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ class Owning:
     """The tasks of one instance.
 
     Args:
-        application: What the instance runs.
+        application: The application of the instance.
         assignor: The machines of learner tasks.
         consumer: The member of the group.
         producer: Writes outputs and changelogs.
         restorer: Replays changelogs.
         control: The application's control topic.
-        tell: Told what happens.
+        tell: Called with each event.
 
     Attributes:
         held: The tasks.
-        reports: Says what happens to them.
+        reports: Reports what happens to them.
         commits: Commits them.
-        listener: To be told of partitions by the consumer.
+        listener: The consumer's rebalance listener.
         unfit: The parts that cannot go on, by number, and why.
     """
 
@@ -92,18 +92,18 @@ class Owning:
         self._tell = tell
 
     def in_role(self, role: Role) -> list[Held]:
-        """Return the tasks that the instance does this with."""
+        """Return the tasks in a role."""
         return [each for each in self.held.values() if each.role is role]
 
     def is_unfinished(self) -> bool:
-        """Whether tasks have processed something that is not committed, or are being released."""
+        """Whether tasks have uncommitted records, or are being released."""
         return any(
             each.role is Role.RELEASING or (each.role is Role.RUNNING and each.is_dirty)
             for each in self.held.values()
         )
 
     def add(self, partition: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
-        """Give records to the task that reads their partition, if it is here and has not failed."""
+        """Pass records to the task of their partition, if it is here and has not failed."""
         number = self.application.topology.number_of[partition.topic]
         held = self.held.get(Task(number, partition.partition))
         if held is None or held.role not in (Role.RESTORING, Role.RUNNING):
@@ -120,7 +120,7 @@ class Owning:
         try:
             await self.commits.commit(tasks)
         except CommitFailedError as error:
-            # the client tells next that the partitions are lost
+            # next, the client reports the partitions as lost
             log.warning("%s: a commit was refused: %s", self.application.name, error)
         except KohortError as error:
             if not may_go_on(error):
@@ -131,10 +131,10 @@ class Owning:
                 error,
             )
 
-    # -------------------------------------------------------------------------- as the plan says
+    # ------------------------------------------------------------------------- following the plan
 
     def reconcile(self) -> None:
-        """Bring each task where the leader's plan has it."""
+        """Bring each task into the role of the leader's plan."""
         session = self.assignor.session
         followed = session.word.learning | session.word.standbys
         for task, held in list(self.held.items()):
@@ -148,7 +148,7 @@ class Owning:
             found = self.held.get(task)
             if found is None or found.role is not Role.FOLLOWING or found.error is not None:
                 self._follow(task)
-        if self.application.open_directory is None:  # what it gives up is gone
+        if self.application.open_directory is None:  # state that is given up is gone
             self.assignor.tell(StateRemoved(frozenset(session.dormant)))
         self.assignor.tell(LagMeasured(self.lags()))
         self._tell(
@@ -162,9 +162,9 @@ class Owning:
         )
 
     def lags(self) -> Lags:
-        """Return how far the instance is behind with what it follows.
+        """Return the lags of the tasks that the instance follows.
 
-        What is only on disk grows old unseen, so its lag is not known.
+        The lag of state that is only on disk is not known, as its changelog is not read.
         """
         session = self.assignor.session
         found: dict[Task, int | None] = dict.fromkeys(session.dormant)
@@ -174,13 +174,13 @@ class Owning:
         return Map(found)
 
     def lag(self, held: Held) -> int | None:
-        """Return how many offsets a task that is followed is behind; None: not known."""
+        """Return the lag of a followed task in offsets; None: not known."""
         if held.replay is None or held.error is not None:
             return None
         return self.restorer.lag(held.replay)
 
     def checkpoint_followed(self) -> None:
-        """Flush the state of what is replayed, and note how far it is."""
+        """Flush the state of replayed tasks, and write their checkpoints."""
         for held in [*self.in_role(Role.FOLLOWING), *self.in_role(Role.RESTORING)]:
             if held.replay is not None and held.error is None:
                 try:
@@ -226,7 +226,7 @@ class Owning:
         except Exception as error:  # noqa: BLE001  # the task fails alone
             failure = error
         if held.job is not asyncio.current_task():
-            return  # it was granted meanwhile, and the grant tries for itself
+            return  # it was granted meanwhile, and the grant replays it
         held.job = None
         if failure is not None:
             self.fail(held, failure)
@@ -245,12 +245,12 @@ class Owning:
         return await answered(f"{self.application.name}: task {held.task}", ask)
 
     def _replay_failed(self, held: Held, error: Exception) -> None:
-        """Fail a learner or a standby; a granted task waits for its state, and hears of it so."""
+        """Fail a learner or a standby; a granted task gets the error while it waits."""
         if held.role is Role.FOLLOWING and self.held.get(held.task) is held:
             self.fail(held, error)
 
     def _grant(self, task: Task) -> None:
-        """Process a task as soon as its state is here; nothing of its inputs is read until then."""
+        """Process a task as soon as its state is here; its inputs are not read until then."""
         inputs = self.application.topology.inputs([task]) & self.consumer.assignment()
         self.consumer.pause(*inputs)
         held = self._taken_up(task, self.reports.failed)
@@ -297,7 +297,7 @@ class Owning:
             self._answered(held, partial(self.consumer.committed, *held.inputs)),
         )
         released = state.released.get(held.task)
-        # A release without offsets was before a reset: the topic that it speaks of is gone.
+        # A release without offsets was before a reset: its changelog is gone.
         least = released.changelog_ends if released is not None and committed else {}
         for each in committed.values():
             for partition, end in ends_from_text(each.metadata, held.task.partition).items():
@@ -313,10 +313,10 @@ class Owning:
         return replay.records - before
 
     async def _check_changelogs(self, held: Held, state: ControlState) -> None:
-        """Check that what was replayed are the changelogs that the application has written.
+        """Check that the replayed changelogs are those that the application has written.
 
         Raises:
-            StreamsError: One was made again.
+            StreamsError: One was recreated.
         """
         topics = sorted({topic for topic, _ in self.application.changelogs_of(held.task)})
         ids = await self._answered(held, partial(ids_of, self.restorer.consumer, topics))
@@ -327,7 +327,7 @@ class Owning:
     # -------------------------------------------------------------------------------------- give up
 
     def stop_tasks(self, partitions: frozenset[TopicPartition]) -> list[Held]:
-        """Stop the tasks of partitions at once, and return those that have run."""
+        """Stop the tasks of partitions at once, and return those that were running."""
         stopped: list[Held] = []
         for task in self.application.topology.tasks_of(partitions):
             held = self.held.get(task)
@@ -344,9 +344,9 @@ class Owning:
         return stopped
 
     async def release(self, tasks: list[Held]) -> None:
-        """Commit stopped tasks for the last time, and say up to where their changelogs go.
+        """Commit stopped tasks for the last time, and write the ends of their changelogs.
 
-        Those that still await a function come after the others, which do not wait for them.
+        Those that still await a function come last, so that the others need not wait for them.
         """
         ready = [each for each in tasks if each.is_idle.is_set()]
         others = ([each] for each in tasks if each not in ready)
@@ -358,10 +358,10 @@ class Owning:
             records = [self.reports.release_of(held) for held in committed]
             await self.control.append(*records)
         except KohortError as error:
-            # nothing is lost: the next owner replays what is there and repeats what is not
+            # nothing is lost: the next owner replays the changelog and processes the rest again
             log.warning(
-                "%s: tasks %s are given up without a release, and some of what they did is done"
-                " again: %s",
+                "%s: tasks %s are given up without a release, and some of their records are"
+                " processed again: %s",
                 self.application.name,
                 ", ".join(str(each.task) for each in tasks),
                 error,
@@ -376,7 +376,7 @@ class Owning:
                 self._give_up(held)
 
     def lose(self, partitions: frozenset[TopicPartition]) -> None:
-        """Drop tasks that others may have by now."""
+        """Drop tasks that others may own by now."""
         self.assignor.tell(MembershipLost())
         for task in sorted(self.application.topology.tasks_of(partitions)):
             held = self.held.get(task)
@@ -386,7 +386,7 @@ class Owning:
                 self._tell(TaskLost(at=now_ms(), task=task))
 
     def _give_up(self, held: Held) -> None:
-        """Drop a task whose state is ahead of what is committed, or behind its changelog."""
+        """Drop a task whose state is ahead of its commit, or behind its changelog."""
         held.forget_sent()
         held.stop_job()
         if held.replay is not None:
@@ -396,7 +396,7 @@ class Owning:
         _close(held)
 
     def _put_away(self, held: Held) -> None:
-        """Drop a task whose state is what its changelog says; keep that on disk."""
+        """Drop a task whose state equals its changelog; keep the state on disk."""
         held.stop_job()
         replay, held.replay = held.replay, None
         if replay is not None:
@@ -417,7 +417,7 @@ class Owning:
         _close(held)
 
     async def close(self) -> None:
-        """Drop all that is still there; called once the group is left."""
+        """Drop the remaining tasks; called after leaving the group."""
         for held in list(self.held.values()):
             if held.role in (Role.FOLLOWING, Role.RESTORING, Role.RELEASED):
                 self._put_away(held)
@@ -425,10 +425,10 @@ class Owning:
                 self._give_up(held)
         await self._jobs.close()
 
-    # ---------------------------------------------------------------------------------- what fails
+    # ------------------------------------------------------------------------------------ failures
 
     def refuse(self, parts: Mapping[int, StreamsError]) -> None:
-        """Let all tasks of parts stand still, those that are granted later too."""
+        """Stop all tasks of parts, including those that are granted later."""
         fresh = {number: error for number, error in parts.items() if number not in self.unfit}
         self.unfit.update(fresh)
         for held in list(self.held.values()):
@@ -437,9 +437,9 @@ class Owning:
                 self.fail(held, error)
 
     def fail(self, held: Held, error: BaseException) -> None:
-        """Let a task stand still that cannot go on; the others go on."""
+        """Stop a task that cannot go on; the others go on."""
         if held.error is error:
-            return  # what waited for the task tells it again
+            return  # reported again by those that wait for the task
         held.error = error
         held.has_failed.set()
         held.forget_sent()
@@ -455,13 +455,13 @@ class Owning:
         self.reports.failed(held.task, error)
 
     def _failed_to_follow(self, task: Task, error: BaseException) -> None:
-        """Have others learn or follow a task instead."""
+        """Report the failure to the group, so that others learn or follow the task instead."""
         self.reports.failed_to_follow(task, error)
         self.assignor.tell(FollowingFailed(task, f"{type(error).__name__}: {error}"))
 
 
 class _Listener(RebalanceListener):
-    """What the consumer tells of partitions."""
+    """Passes the consumer's assignments and revocations on."""
 
     def __init__(self, owning: Owning) -> None:
         self._owning = owning
@@ -472,11 +472,11 @@ class _Listener(RebalanceListener):
         return self._owning.release(stopped) if stopped else None
 
     def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> None:
-        """Drop them."""
+        """Drop lost tasks."""
         self._owning.lose(partitions)
 
     def on_partitions_assigned(self, _partitions: frozenset[TopicPartition], /) -> None:
-        """Do what the plan says, which the assignor was told before."""
+        """Follow the plan, which the assignor has received before."""
         self._owning.reconcile()
 
 

@@ -1,4 +1,4 @@
-"""The steps of a program while it is written, and what the methods that add them share."""
+"""The steps of a program while it is being built, and helpers of the methods that add them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 NoState: TypeAlias = Any
-"""None, in the place of a state."""
+"""Stands for a missing state."""
 
 
 class Plan:
@@ -22,7 +22,7 @@ class Plan:
 
     Attributes:
         name: Name of the application.
-        steps: What there is so far.
+        steps: The steps so far.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,7 +39,7 @@ class Plan:
         """Return the name of the next step, which depends on the program alone, and its number.
 
         Raises:
-            BuildError: The name is taken, or no topic can have it.
+            BuildError: The name is taken, or not allowed for a topic.
         """
         label = f"{kind}-{self.next_number}" if name is None else check_name(f"a {kind} step", name)
         if label in self._names:
@@ -58,10 +58,10 @@ def optional(given: SerdeLike[T] | None, where: str) -> Serde[T] | None:
 
 
 def needed(known: Serde[V] | None, given: SerdeLike[V] | None, where: str) -> Serde[V]:
-    """Return the serde that is given, or else known.
+    """Return the given serde, or else the known one.
 
     Raises:
-        BuildError: Neither is there.
+        BuildError: There is neither.
     """
     if given is not None:
         return serde_of(given, where)
@@ -74,12 +74,12 @@ def needed(known: Serde[V] | None, given: SerdeLike[V] | None, where: str) -> Se
 
 
 def no_state() -> NoState:
-    """Return what stands for the state of a key that has none: a reduction begins with a value."""
+    """Return the marker for a missing state: a reduction begins with a value."""
     return None
 
 
 def reducing(function: Callable[[V, V], V | Awaitable[V]]) -> Callable[[V, V], V | Awaitable[V]]:
-    """Return a function that folds, made of one that reduces: the first value is the state."""
+    """Turn a function that reduces into one that folds: the first value is the state."""
     return lambda state, each: each if state is None else function(state, each)
 
 

@@ -1,9 +1,9 @@
 """Members of one application run one program: its digest is in the control topic.
 
-An instance compares its own with that when it starts. If the group has no members, a new program
-replaces the old one. If two instances start at once with different programs, the one whose record
-came first reads the other's and stops. Until then the two are members together, and where they read
-different topics no plan can be made.
+An instance compares its digest with that one when it starts. If the group has no members, a new
+program replaces the old one. If two instances start at once with different programs, the one whose
+record came first reads the other's and stops. Until then both are members, and if they read
+different topics, the leader cannot make a plan.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from kohort.streams.interface import Application
 from kohort.streams.records import ControlState, ProgramNoted
 
 _HEARD_S = 30.0
-"""So long reading the control topic to its end may take."""
+"""How long reading the control topic to its end may take."""
 
 
 async def check_program(
     application: Application, control: ControlLog, clients: ClientSettings
 ) -> None:
-    """Compare the program with that of the members, and note it; `ControlLog.follow` must not run.
+    """Compare the program with the members' and write it, before `ControlLog.follow` runs.
 
     Raises:
-        DifferentProgramError: The group has members that run another program, or one has just
-            been noted.
-        KafkaError: The brokers cannot be asked.
+        DifferentProgramError: The group has members that run another program, or another one was
+            just written.
+        KafkaError: The brokers cannot be reached.
     """
     if not application.digest:
         return
@@ -49,13 +49,13 @@ async def check_program(
 
 
 async def is_of_the_group(application: Application, control: ControlLog) -> bool:
-    """Whether the program is the one that was noted last; `ControlLog.follow` has to run.
+    """Whether the program is the last one in the log; `ControlLog.follow` must be running.
 
-    False also where that cannot be found out: no program is noted, or no broker answers in time.
+    False also where that is not known: the log has no program, or no broker answers in time.
 
     Raises:
-        DifferentProgramError: Another one was noted after it.
-        KafkaError: The brokers cannot be asked.
+        DifferentProgramError: Another one was written after it.
+        KafkaError: The brokers cannot be reached.
     """
     try:
         async with asyncio.timeout(_HEARD_S):
@@ -69,13 +69,13 @@ async def is_of_the_group(application: Application, control: ControlLog) -> bool
 
 
 def different(application: Application, state: ControlState) -> DifferentProgramError | None:
-    """Return the error of a program that is not the one of the control topic; None if it is."""
+    """Return the error if the program differs from the one in the control topic, else None."""
     said = state.program
     if not application.digest or said is None or said.digest == application.digest:
         return None
     return DifferentProgramError(
         f"members run another program under the name {application.name} (digest {said.digest}, here"
-        f" {application.digest}): steps, names, topics and serdes have to be the same. Stop all of"
+        f" {application.digest}): steps, names, topics and serdes must be the same. Stop all of"
         " them first, or give this one another name; a member that was killed counts until its"
         " session has ended"
     )

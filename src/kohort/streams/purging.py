@@ -1,4 +1,4 @@
-"""Deletes the records of repartition topics once they are committed: nobody reads them again."""
+"""Deletes the records of repartition topics once they are committed and not needed again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Purger:
         self._done: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Delete for ever; what cannot be deleted is tried again the next time."""
+        """Delete records until cancelled; failures are tried again the next time."""
         while self._owning.application.repartitions:
             await asyncio.sleep(self._interval_ms / 1000)
             due = self._due()
@@ -39,8 +39,8 @@ class Purger:
                     await self._delete(due)
                 except KohortError as error:
                     log.warning(
-                        "%s: committed records of repartition topics could not be deleted, and take"
-                        " up room until they are, which is tried again in %d ms: %s",
+                        "%s: committed records of repartition topics could not be deleted, and use"
+                        " disk space until they are; trying again in %d ms: %s",
                         self._owning.application.name,
                         self._interval_ms,
                         error,

@@ -1,9 +1,9 @@
-"""What the control topic of a stream application says, as values, as bytes and folded; pure.
+"""The records of a stream application's control topic: values, encoding and fold; pure.
 
-Each record replaces what was said before about the same task or member, so the topic is compacted.
-The log decides nothing about who owns what: that is the group's. It carries what the group has no
-room for: where a changelog ended when its owner let go, which topic it is, who is to leave, which
-task has failed.
+Each record replaces the earlier one about the same task or member, so the topic is compacted.
+The log does not decide about ownership, which is the group's. It has facts for which the group has
+no room: the end of a changelog when its owner released the task, the id of a changelog, members
+that are to leave, failed tasks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kohort.types import TopicPartition
 from kohort.values import replace
 
 RECORD_BYTES_MAX = 65_536
-"""The most that a record may have."""
+"""The most bytes of a record."""
 ERROR_TEXT_MAX = 1_000
-"""So much is kept of an error's text."""
+"""The most characters that are kept of an error's text."""
 _KEY_BYTES_MAX = 1_000
 _TASK, _LEAVE, _CHANGELOG = "task/", "leave/", "changelog/"
 _PROGRAM = b"program"
@@ -31,13 +31,13 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True):
-    """Base of what is said of a task.
+    """Base of the records about a task.
 
     Attributes:
         task: The task.
-        generation: The generation that its speaker was in.
-        member: Member id of the speaker.
-        at: When, in milliseconds since the epoch by the speaker's clock.
+        generation: The generation of the writer.
+        member: Member id of the writer.
+        at: When, in milliseconds since the epoch by the writer's clock.
     """
 
     task: Task
@@ -47,10 +47,10 @@ class TaskRecord(Struct, frozen=True, kw_only=True):
 
 
 class Released(TaskRecord, frozen=True, kw_only=True, tag="released"):
-    """The owner processes a task no longer; all that it did is in the changelogs and committed.
+    """The owner has released a task; all its work is in the changelogs and committed.
 
     Attributes:
-        ends: Up to where each changelog has to be replayed.
+        ends: The offset up to which each changelog must be replayed.
         at: When its last record was processed.
     """
 
@@ -66,10 +66,10 @@ class Started(TaskRecord, frozen=True, kw_only=True, tag="started"):
     """The task has a new owner, which processes it.
 
     Attributes:
-        unavailable_ms: For how long nobody did; None: not known.
+        unavailable_ms: Milliseconds without processing; None: not known.
         restored: Records that were replayed after the grant.
-        url: Where its speaker answers queries over HTTP; empty: nowhere.
-        after: Member id of the owner before, if it ended or fell out without a release.
+        url: Where the writer answers queries over HTTP; empty: nowhere.
+        after: Member id of the former owner, if it ended or was removed without a release.
     """
 
     unavailable_ms: int | None
@@ -79,10 +79,10 @@ class Started(TaskRecord, frozen=True, kw_only=True, tag="started"):
 
 
 class Failed(TaskRecord, frozen=True, kw_only=True, tag="failed"):
-    """The task raised at its owner and stands still there.
+    """The task raised at its owner, and has stopped there.
 
     Attributes:
-        error: What it raised.
+        error: The error.
     """
 
     error: str
@@ -93,7 +93,7 @@ class Leave(Struct, frozen=True, kw_only=True, tag="leave"):
 
     Attributes:
         member: Its member id.
-        at: When that was said, in milliseconds since the epoch.
+        at: When this was written, in milliseconds since the epoch.
     """
 
     member: str
@@ -104,8 +104,8 @@ class ProgramNoted(Struct, frozen=True, kw_only=True, tag="program"):
     """The program that the members of the application run.
 
     Attributes:
-        digest: What two instances with the same program have in common.
-        at: When that was said, in milliseconds since the epoch.
+        digest: Digest of the program.
+        at: When this was written, in milliseconds since the epoch.
     """
 
     digest: str
@@ -113,12 +113,12 @@ class ProgramNoted(Struct, frozen=True, kw_only=True, tag="program"):
 
 
 class ChangelogNoted(Struct, frozen=True, kw_only=True, tag="changelog"):
-    """Which topic a changelog is; one that is made again under its name has another id.
+    """The id of a changelog; a recreated topic has another one.
 
     Attributes:
         topic: Its name.
         topic_id: Its id (KIP-516).
-        at: When that was said, in milliseconds since the epoch.
+        at: When this was written, in milliseconds since the epoch.
     """
 
     topic: str
@@ -133,13 +133,13 @@ _DECODER = msgspec.json.Decoder(ControlRecord)
 
 
 class ControlState(Struct, frozen=True):
-    """What the records say together.
+    """The fold of the records.
 
     Attributes:
         tasks: The last record of each task.
         released: The last release of each task.
         leaves: The members that are to leave.
-        program: The program of the application; None: not said yet.
+        program: The program of the application; None: not written yet.
         changelogs: The ids of its changelogs, by name.
     """
 
@@ -154,7 +154,7 @@ class ControlState(Struct, frozen=True):
         if isinstance(record, ProgramNoted):
             return replace(self, program=record)
         if isinstance(record, ChangelogNoted):
-            known = self.changelogs.get(record.topic, record.topic_id)  # the first one holds
+            known = self.changelogs.get(record.topic, record.topic_id)  # the first one counts
             return replace(self, changelogs=self.changelogs.set(record.topic, known))
         if isinstance(record, Leave):
             return replace(self, leaves=self.leaves.set(record.member, record))
@@ -181,7 +181,7 @@ def key_of(record: ControlRecord) -> bytes:
 
 
 def leave_key(member: str) -> bytes:
-    """Return the key of what is said about the leaving of a member."""
+    """Return the key of the record about a leaving member."""
     return (_LEAVE + member).encode()
 
 
@@ -203,7 +203,7 @@ def fold(state: ControlState, key: bytes | None, value: bytes | None) -> Control
     """Return the state after one record of the topic.
 
     Raises:
-        ControlRecordError: The bytes are none of this package, or exceed a limit.
+        ControlRecordError: The bytes are not a record of this package, or exceed a limit.
     """
     if key is None or len(key) > _KEY_BYTES_MAX:
         raise ControlRecordError(f"a key that no control record has: {(key or b'')[:40]!r}")

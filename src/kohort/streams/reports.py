@@ -1,4 +1,4 @@
-"""What an instance says of its tasks: to people in the log, as events, and in the control topic."""
+"""Reports of an instance about its tasks: in the log, as events, and in the control topic."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ log = logging.getLogger("kohort.streams")
 
 
 class Jobs:
-    """What is done in the background, on one event loop."""
+    """Background work on one event loop."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Begin something."""
+        """Start work in the background."""
         job = asyncio.create_task(work)
         self._running.add(job)
         job.add_done_callback(self._running.discard)
         return job
 
     async def close(self) -> None:
-        """Give up what is being done."""
+        """Cancel the work under way."""
         for each in self._running:
             each.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
 
 class Reports:
-    """Says what happens to tasks.
+    """Reports what happens to tasks.
 
     Args:
         name: Name of the application.
         consumer: The member of the group.
         control: The application's control topic.
-        tell: Told what happens.
-        jobs: Does what has to be awaited.
+        tell: Called with each event.
+        jobs: Runs work that must be awaited.
 
     Attributes:
-        failures: What tasks of this instance have raised, unless they run again.
+        failures: The errors of this instance's failed tasks, until they run again.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Reports:
         self._jobs = jobs
 
     def failed(self, task: Task, error: BaseException) -> None:
-        """Say that a task which the instance owns stands still."""
+        """Report that an owned task has stopped with an error."""
         log.error(
-            "%s: task %s stands still until it is moved or this instance restarts; what it read is"
-            " not committed beyond its last commit",
+            "%s: task %s has stopped until it is moved or this instance restarts; its records since"
+            " the last commit are not committed",
             self._name,
             task,
             exc_info=error,
@@ -94,21 +94,21 @@ class Reports:
         )
 
     def standing_still(self, task: Task) -> BaseException | None:
-        """Return why a task that is granted stands still; None if it has not failed here.
+        """Return the error of a granted task that has failed here before; None if it has not.
 
-        A task that fails may be taken from its instance and given back, as when its input is
-        deleted and made again. Nothing is better then, unless another member has had it since;
-        the control topic has to be read to its end.
+        A failed task may be taken from its instance and given back, for example when its input is
+        deleted and recreated. The failure remains, unless another member has had the task since;
+        the control topic must have been read to its end.
         """
         error, last = self.failures.get(task), self._control.state.tasks.get(task)
         own = (self._failed_as.get(task), self._consumer.member_id)
         return error if last is None or last.member in own else None
 
     def failed_to_follow(self, task: Task, error: BaseException) -> None:
-        """Say that a task is not learned or followed, which its owner does not notice.
+        """Report that a task is not learned or followed, which does not affect its owner.
 
-        The control topic does not hear of it: its last word on the task is that of the owner. The
-        group is told by the claim of this member.
+        There is no record in the control topic, where the last one about the task must be that of
+        the owner. The claim of this member tells the group.
         """
         log.error(
             "%s: task %s cannot be learned or followed here; its owner goes on, and others may"
@@ -120,7 +120,7 @@ class Reports:
         self._tell(TaskFailed(at=now_ms(), task=task, error=error))
 
     async def started(self, held: Held, granted_at: int, restored: int) -> None:
-        """Say that a task is processed.
+        """Report that a task is being processed.
 
         Args:
             held: The task.
@@ -156,7 +156,7 @@ class Reports:
         return "" if member == self._consumer.member_id else member
 
     def release_of(self, held: Held) -> Released:
-        """Return what the next owner of a task has to know."""
+        """Return the release record of a task, for its next owner."""
         ends = (
             (topic, number, end) for (topic, number), end in sorted(held.changelog_ends.items())
         )
@@ -169,18 +169,18 @@ class Reports:
         )
 
     def given_up(self, held: Held) -> None:
-        """Say why a task is not committed for the last time, if nobody else has."""
+        """Log why a task is not committed for the last time, unless that was logged."""
         if held.is_torn and held.error is None:
             log.warning(
                 "%s: the run was cancelled or broken off while task %s processed a record or sent"
-                " what it wrote; it is given up without a commit, and what it did since its last"
-                " one is done again",
+                " its output; it is given up without a commit, and its records since the last one"
+                " are processed again",
                 self._name,
                 held.task,
             )
 
     async def _say(self, record: ControlRecord) -> None:
-        """Append what is only for people."""
+        """Append a record that is only for people."""
         try:
             await self._control.append(record)
         except KohortError as error:

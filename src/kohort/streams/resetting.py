@@ -1,6 +1,7 @@
-"""Resets a stream application: it forgets its positions and its state, and begins anew.
+"""Resets a stream application: deletes its positions and its state.
 
-Its input is read again from the start. What it wrote to other topics stays, its dead letters too.
+It then reads its input again from the start. Its output in other topics stays, and so do its dead
+letters.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Reset(Struct, frozen=True, kw_only=True):
 
     Attributes:
         application: Name of the application.
-        topics: Its own topics: changelogs, repartition topics, the control topic.
-        offsets: What its group has committed.
-        foreign: Topics with such names that stay, as they are those of another application whose
-            name begins alike.
-        is_done: Whether it was done, and not only looked at.
+        topics: Its internal topics: changelogs, repartition topics, the control topic.
+        offsets: The committed offsets of its group.
+        foreign: Topics with similar names that stay, as they belong to another application whose
+            name begins with this one's.
+        is_done: Whether they were deleted, and not only listed.
     """
 
     application: str
@@ -44,10 +45,10 @@ class Reset(Struct, frozen=True, kw_only=True):
 
 
 def topics_of(application: str, present: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return an application's own topics, and topics that only look like that.
+    """Return an application's internal topics, and topics that only look like them.
 
-    Of "a" and "a-b" both may have a topic a-b-c-changelog; it is that of the longer name, if there
-    is such an application.
+    Both "a" and "a-b" may have a topic a-b-c-changelog; it belongs to the longer name, if that
+    application exists.
 
     Args:
         application: Name of the application.
@@ -62,20 +63,20 @@ def topics_of(application: str, present: Iterable[str]) -> tuple[list[str], list
 
 
 async def reset(application: str, settings: ClientSettings, *, execute: bool) -> Reset:
-    """Delete an application's own topics and the offsets of its group.
+    """Delete an application's internal topics and the offsets of its group.
 
     Args:
         application: Name of the application.
         settings: How to reach the brokers.
-        execute: Whether to do it; else this only looks.
+        execute: Whether to delete; otherwise this only lists.
 
     Returns:
         What was deleted, or would be.
 
     Raises:
-        MissingTopicError: There is no such application.
-        StreamsError: It has members; or its topics are still there after a minute.
-        KafkaError: The brokers cannot be asked, or refuse.
+        MissingTopicError: The application does not exist.
+        StreamsError: It has members; or its topics still exist after a minute.
+        KafkaError: The brokers cannot be reached, or refuse.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:
         present = await admin.list_topics()
@@ -120,9 +121,9 @@ async def _check_stopped(admin: AsyncAdminClient, application: str) -> bool:
 
 
 async def _delete(admin: AsyncAdminClient, found: Reset, is_group: bool) -> None:
-    """Delete topics with state first: without them, no instance starts that finds offsets.
+    """Delete topics with state first: without them, an instance with offsets refuses to start.
 
-    The control topic comes last, so that a reset which was broken off can be done again.
+    The control topic comes last, so that an interrupted reset can be repeated.
     """
     *others, control = found.topics
     if others:
@@ -135,12 +136,12 @@ async def _delete(admin: AsyncAdminClient, found: Reset, is_group: bool) -> None
 
 
 async def _until_gone(admin: AsyncAdminClient, topics: list[str]) -> None:
-    """Brokers delete topics in the background, and an instance that starts would find them."""
+    """Wait until topics are gone: brokers delete in the background, and a start would find them."""
     end = time.monotonic() + _GONE_S
     while left := await admin.list_topics() & frozenset(topics):
         if time.monotonic() > end:
             raise StreamsError(
-                f"topics are still there {_GONE_S:g} s after they were deleted:"
+                f"topics still exist {_GONE_S:g} s after they were deleted:"
                 f" {', '.join(sorted(left))}. See the log of the controller, then reset again"
             )
         await asyncio.sleep(_AGAIN_S)

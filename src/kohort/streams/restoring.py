@@ -1,7 +1,7 @@
-"""Replays changelogs: for tasks that are granted, and before that for learners and standbys.
+"""Replays changelogs: for granted tasks, and before that for learners and standbys.
 
 One consumer without a group reads them all. While a granted task waits for its state, learners and
-standbys stand still: it is the one that nobody processes.
+standbys pause, because no instance processes the granted task meanwhile.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = logging.getLogger("kohort.streams")
 
 _POLL_MS = 100
 _FETCH_BYTES = 4 * 1024 * 1024
-# So long a new leader of a changelog may know of fewer records than were acknowledged.
+# How long a new leader of a changelog may report fewer records than were acknowledged.
 _APPEARS_S = 30.0
 _AGAIN_S = 0.05
-# Whatever they may replay per second, learners get it in parts of this length.
+# The rate limit of learners is applied in slices of this length.
 _RATE_WINDOW_S = 0.1
 
 
@@ -43,13 +43,14 @@ class Replay:
     Args:
         task: The task.
         work: Its stores.
-        directory: Where they are on disk; None: nowhere.
-        failed: Told why it cannot go on; None: whoever waits for the state is told, nobody else.
+        directory: Their place on disk; None: in memory.
+        failed: Called with the error if it cannot go on; None: only those that wait for the state
+            get it.
 
     Attributes:
         positions: The next offset of each changelog.
         records: How many records were applied.
-        is_urgent: Whether the task is granted, so that nobody processes it meanwhile.
+        is_urgent: Whether the task is granted, so no instance processes it meanwhile.
         error: Why it cannot go on.
     """
 
@@ -75,28 +76,28 @@ class Replay:
         self.moved = asyncio.Event()
 
     def apply(self, partition: TopicPartition, pairs: Sequence[Pair]) -> None:
-        """Take over records of a changelog."""
+        """Apply records of a changelog."""
         self.stores[partition].restore(pairs)
         self.records += len(pairs)
 
     def moved_to(self, partition: TopicPartition, position: int) -> None:
-        """Note how far the replay is."""
+        """Note the position of the replay."""
         self.positions[partition] = position
         self.moved.set()
 
     def fail(self, error: Exception) -> None:
-        """End with an error, which whoever waits for the state gets."""
+        """End with an error, which is raised in those that wait for the state."""
         self.error = error
         self.moved.set()
         if self._failed is not None:
             self._failed(error)
 
     def is_at(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether all is replayed up to these offsets."""
+        """Whether everything is replayed up to these offsets."""
         return all(self.positions.get(each, 0) >= end for each, end in ends.items())
 
     def checkpoint(self) -> None:
-        """Flush the stores, then note how far they are."""
+        """Flush the stores, then write the checkpoint."""
         for store in self.stores.values():
             store.flush()
         if self.directory is not None:
@@ -110,11 +111,11 @@ class Restorer:
         application: Name of the application.
         settings: How the instance works.
         clients: How to reach the brokers.
-        consumer: Reads changelogs, without a group; None: one is made.
+        consumer: Reads changelogs, without a group; None: create one.
 
     Attributes:
         records: Changelog records that were applied.
-        busy_s: Time in which records were decoded and applied.
+        busy_s: Seconds of decoding and applying records.
         consumer: Reads them.
     """
 
@@ -153,11 +154,11 @@ class Restorer:
     # ------------------------------------------------------------------------------ what to replay
 
     async def follow(self, replay: Replay) -> None:
-        """Begin to replay a task: from its checkpoint, or from the start of its changelogs.
+        """Start to replay a task from its checkpoint, or from the start of its changelogs.
 
         Raises:
-            ChangelogTruncatedError: The changelog does not reach from the checkpoint on.
-            KafkaError: The brokers cannot be asked.
+            ChangelogTruncatedError: The changelog does not have the offset of the checkpoint.
+            KafkaError: The brokers cannot be reached.
         """
         known = dict(replay.directory.read_checkpoint()) if replay.directory is not None else {}
         starts = await self.consumer.beginning_offsets(list(replay.stores))
@@ -179,29 +180,29 @@ class Restorer:
         self._arrange()
 
     def leave(self, replay: Replay) -> None:
-        """Stop replaying a task; its stores are as far as `positions` says."""
+        """Stop replaying a task; its stores are at `positions`."""
         for partition in replay.stores:
             if self._replays.get(partition) is replay:
                 del self._replays[partition]
         if self._is_open and not self._replays:
-            # kept, or a poll that has begun would warn that there is nothing to read
+            # kept, as a poll under way would warn that there is nothing to read
             self.consumer.pause(*self.consumer.assignment())
         elif self._is_open:
             self.consumer.assign(list(self._replays))
             self._arrange()
 
     def _arrange(self) -> None:
-        """Let learners wait while a granted task is replayed."""
+        """Pause learners while a granted task is replayed."""
         is_urgent = any(each.is_urgent for each in self._replays.values())
         wait = [p for p, each in self._replays.items() if is_urgent and not each.is_urgent]
         self.consumer.resume(*(set(self._replays) - set(wait)))
         self.consumer.pause(*wait)
         self._changed.set()
 
-    # ------------------------------------------------------------------------------- how far it is
+    # ------------------------------------------------------------------------------------ progress
 
     def lag(self, replay: Replay) -> int | None:
-        """Return how many offsets a task is behind; None where that is not known (yet)."""
+        """Return the lag of a task in offsets; None: not known (yet)."""
         total = 0
         for partition in replay.stores:
             if self._replays.get(partition) is not replay:
@@ -219,11 +220,11 @@ class Restorer:
 
         Args:
             partitions: The changelogs.
-            least: Where each ended at least when its last owner committed.
+            least: The least end of each, from its last owner's commit.
 
         Raises:
-            ChangelogTruncatedError: One ends before that, and does not come back.
-            KafkaError: The brokers cannot be asked.
+            ChangelogTruncatedError: One stays shorter than that.
+            KafkaError: The brokers cannot be reached.
         """
         found = await self._reached(partitions, least)
         for partition, end in sorted(least.items()):
@@ -239,7 +240,7 @@ class Restorer:
     async def _reached(
         self, partitions: Sequence[TopicPartition], least: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return the ends of changelogs, as far as they come to be within some time."""
+        """Return the ends of changelogs, waiting some time for them to reach `least`."""
         now = asyncio.get_running_loop().time
         until = now() + _APPEARS_S
         while True:
@@ -253,7 +254,7 @@ class Restorer:
         """Replay a granted task up to `ends` before all others, then stop following it.
 
         Raises:
-            Exception: Why it cannot be replayed.
+            Exception: The error of the replay.
         """
         replay.is_urgent = True
         self._arrange()
@@ -267,10 +268,10 @@ class Restorer:
             replay.is_urgent = False
             self.leave(replay)
 
-    # ------------------------------------------------------------------------------------- at work
+    # ----------------------------------------------------------------------------------- replaying
 
     async def run(self) -> None:
-        """Replay for ever.
+        """Replay until cancelled.
 
         Raises:
             KohortError: The changelogs cannot be read at all.
@@ -313,7 +314,7 @@ class Restorer:
         """Fail the replay whose changelog cannot be read; the others go on.
 
         Raises:
-            KohortError: It is not one changelog that cannot be read, and waiting does not help.
+            KohortError: The error does not belong to one changelog, and waiting does not help.
         """
         if may_go_on(error):
             log.warning(
@@ -326,7 +327,7 @@ class Restorer:
             raise error
         for partition in bad:
             replay = self._replays.get(partition)
-            if replay is not None:  # else another changelog of its has failed it
+            if replay is not None:  # otherwise another changelog has failed it
                 self.leave(replay)
                 replay.fail(error)
         await asyncio.sleep(0)
@@ -341,7 +342,7 @@ class Restorer:
                 if None in keys:
                     raise InternalTopicError(
                         f"{partition.topic}-{partition.partition} has a record without a key,"
-                        " which no task of this application wrote: whoever did must stop"
+                        " which no task of this application wrote: stop its writer"
                     )
                 replay.apply(partition, list(zip(keys, values, strict=True)))
             except Exception as error:  # noqa: BLE001  # the task fails, the others go on
@@ -360,7 +361,7 @@ class Restorer:
 
 
 def _names(text: str, partition: TopicPartition) -> bool:
-    """Whether a text has the name of a partition, and not only one that begins or ends alike."""
+    """Whether a text has the name of a partition, and not only a longer name that contains it."""
     name = re.escape(f"{partition.topic}-{partition.partition}")
     return re.search(rf"(?<![\w.-]){name}(?![\w-]|\.\w)", text) is not None
 
@@ -368,7 +369,7 @@ def _names(text: str, partition: TopicPartition) -> bool:
 def runs(
     batch: pa.RecordBatch,
 ) -> Iterator[tuple[TopicPartition, list[bytes], list[bytes | None]]]:
-    """Yield the keys and values of each run of records that are of one partition."""
+    """Yield the keys and values of each run of records of one partition."""
     if not batch.num_rows:
         return
     starts = _starts(batch)
@@ -381,7 +382,7 @@ def runs(
 
 
 def _starts(batch: pa.RecordBatch) -> list[int]:
-    """Return where another partition begins."""
+    """Return the rows at which another partition begins."""
     import pyarrow.compute as pc
 
     found = {0}

@@ -3,10 +3,10 @@
     instance = StreamsInstance(application, clients={"bootstrap_servers": "localhost:9092"})
     await instance.run()
 
-The group decides who has which task (`kohort.streams.assignment`); this shell carries it out. An
-owner processes a task until the grant of another one is due. Then it commits, writes to the control
-topic up to where the changelog goes, and lets go; the learner, which has replayed it so far, takes
-over in the rebalance that follows.
+The group decides which member has which task (`kohort.streams.assignment`); this shell carries it
+out. An owner processes a task until another member is due to get it. Then it commits, writes the
+end of the changelog to the control topic, and releases the task; the learner, which has replayed
+the changelog, takes over in the rebalance that follows.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ log = logging.getLogger("kohort.streams")
 
 # How long leaving the group may take.
 _CLOSING_S = 30.0
-# How long the producer may go on after that: what it still has is of tasks that have failed or were
-# given up, and is done again.
+# How long the producer may go on after that: its records belong to tasks that have failed or were
+# # given up, and are processed again.
 _SENDING_S = 5.0
-# So long after `stop` what the main loop still awaits is broken off: a function, a send, a commit.
+# How long after `stop` to cancel what the main loop still awaits: a function, a send, a commit.
 _BREAK_OFF_S = 15.0
-# So long closing may take after that.
+# How long closing may take after that.
 _LATE_CLOSING_S = 5.0
-# For how long an instance that is stopped waits for the plan of a rebalance, to commit after it.
+# How long a stopped instance waits for the plan of a rebalance, to commit after it.
 _FINISHING_S = 10.0
 
 
@@ -71,13 +71,13 @@ class StreamsInstance:
     """One instance of a stream application, on one event loop.
 
     Args:
-        application: What it consists of; the same at all instances.
+        application: The application, the same on all instances.
         settings: How this instance works.
         clients: Kafka's settings in snake_case, as `kohort.Consumer` takes them.
-        on_event: Called with what happens, on the loop.
+        on_event: Called with each event, on the loop.
 
     Raises:
-        ConfigError: A setting is unknown, malformed, or one that the runtime needs for itself.
+        ConfigError: A setting is unknown, malformed, or reserved for the runtime.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class StreamsInstance:
 
     @property
     def tasks(self) -> Mapping[Task, Role]:
-        """What this instance does with which task."""
+        """The tasks of this instance, with its role in each."""
         if self._owning is None:
             return {}
         return {task: each.role for task, each in self._owning.held.items()}
@@ -127,7 +127,7 @@ class StreamsInstance:
 
     @property
     def replaying_s(self) -> float:
-        """Seconds that decoding and applying them took; waiting for the broker is left out."""
+        """Seconds spent on decoding and applying them, without waits for the broker."""
         return self._owning.restorer.busy_s if self._owning is not None else 0.0
 
     def partitions_of(self, topic: str) -> int:
@@ -135,14 +135,14 @@ class StreamsInstance:
         return self._counts.get(topic, 0)
 
     def running_task(self, task: Task) -> StreamTask | None:
-        """Return what processes a task here; None if nothing does."""
+        """Return a task that is processed here; None if it is not."""
         held = self._owning.held.get(task) if self._owning is not None else None
         return held.work if held is not None and held.role is Role.RUNNING else None
 
     def followed_task(self, task: Task) -> tuple[StreamTask, int | None] | None:
-        """Return what follows a task here, and how many offsets it is behind; None if nothing does.
+        """Return a task that is followed here, with its lag in offsets; None if it is not.
 
-        The number is None where it is not known.
+        The lag is None where it is not known.
         """
         held = self._owning.held.get(task) if self._owning is not None else None
         if self._owning is None or held is None or held.error is not None:
@@ -152,15 +152,16 @@ class StreamsInstance:
         return held.work, self._owning.lag(held)
 
     def start_of(self, task: Task) -> Started | None:
-        """Return what the task's owner said when it began; None: none has, or it let go."""
+        """Return the start record of the task's owner; None: none, or the task was released."""
         said = self._owning.control.state.tasks.get(task) if self._owning is not None else None
         return said if isinstance(said, Started) else None
 
     def stop(self) -> None:
-        """Have `run` end: it commits, gives its tasks up and leaves the group.
+        """Make `run` end: it commits, gives its tasks up and leaves the group.
 
-        What a function, a send or a commit does not end within 15 s is broken off, with a warning
-        that names it, and done again later. To have others learn the tasks first, use `leave_soon`.
+        A function, a send or a commit that does not end within 15 s is cancelled, with a warning
+        that names it, and its records are processed again. To have others learn the tasks first,
+        use `leave_soon`.
         """
         self._is_over = True
         self._begin_to_end()
@@ -173,9 +174,9 @@ class StreamsInstance:
             limit.reschedule(asyncio.get_running_loop().time() + _BREAK_OFF_S)
 
     def leave_soon(self) -> None:
-        """Have others learn this instance's tasks; `run` ends once all are handed over.
+        """Let others learn this instance's tasks; `run` ends once all are handed over.
 
-        One that is just starting says so when it joins.
+        An instance that is just starting announces this when it joins.
         """
         self._leaves_soon = True
         if self._owning is not None:
@@ -184,15 +185,15 @@ class StreamsInstance:
     async def run(self) -> None:
         """Be a member of the group until `stop`, or until the instance has left it for good.
 
-        If this is cancelled, it commits what is done and leaves the group, but for the tasks that
-        are in the middle of a record or of sending: what those did since their last commit is done
-        again. `stop` ends without that.
+        When this is cancelled, it commits and leaves the group, except for tasks that are
+        processing a record or sending output: their records since the last commit are processed
+        again. `stop` avoids that.
 
         Raises:
             StreamsError: The application cannot run: topics are missing or do not fit, members
                 run another program, or another instance has the state directory. Or tasks have
                 failed: their exceptions are causes.
-            KafkaError: The brokers refuse something that all tasks need.
+            KafkaError: The brokers refuse a request that all tasks need.
         """
         with self._application.hold_state():
             await self._run_as_member()
@@ -214,14 +215,14 @@ class StreamsInstance:
         )
         producer = AsyncProducer(**producer_settings(self._clients))
         restorer = Restorer(self._application.name, self._settings, self._clients)
-        async with AsyncExitStack() as closed:  # the last one first, each in any case
+        async with AsyncExitStack() as closed:  # closed in reverse order, each in any case
             closed.push_async_callback(producer.close, _SENDING_S)
             closed.push_async_callback(restorer.close)
             closed.push_async_callback(self._close, consumer)
             control = await closed.enter_async_context(
                 ControlLog(self._application.name, self._clients)
             )
-            # The program last: another one that is noted after that is heard by `follow`.
+            # The program comes last: `follow` reads any that is written after it.
             unfit = await check_changelogs(self._application, control, restorer.consumer)
             await check_program(self._application, control, self._clients)
             await control.identify()
@@ -270,7 +271,7 @@ class StreamsInstance:
             await self._leave(owning, background)
 
     def _background(self, owning: Owning) -> list[Coroutine[object, object, None]]:
-        """Return what is done beside the main loop, for as long as that runs."""
+        """Return the work beside the main loop, for as long as that runs."""
         return [
             owning.control.follow(),
             owning.restorer.run(),
@@ -280,7 +281,7 @@ class StreamsInstance:
         ]
 
     async def _work(self, owning: Owning, background: Iterable[asyncio.Task[None]]) -> None:
-        """Process until `stop`, and commit; what takes too long after that is broken off."""
+        """Process until `stop`, and commit; cancel what takes too long after that."""
         limit = self._limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -296,8 +297,8 @@ class StreamsInstance:
                 raise
             self._closing_s = _LATE_CLOSING_S
             log.warning(
-                "%s: stopped %g s ago, and not at an end: %s. This is broken off; what was not"
-                " committed is processed again",
+                "%s: stopped %g s ago, and has not ended: %s. This is cancelled; records that were"
+                " not committed are processed again",
                 self._application.name,
                 _BREAK_OFF_S,
                 ", ".join(self._turns.hanging) or "a poll or a commit waits for brokers",
@@ -306,7 +307,7 @@ class StreamsInstance:
             self._limit = None
 
     async def _finish(self, owning: Owning) -> None:
-        """Commit; where the group awaits a plan, go on until it is there and try again."""
+        """Commit; if the group waits for a plan, go on until it is there and try again."""
         now = asyncio.get_running_loop().time
         until = now() + _FINISHING_S
         await self._commit(owning)
@@ -351,10 +352,10 @@ class StreamsInstance:
         return may_go_on(error) or await self._is_of_an_older_program(error, owning)
 
     async def _is_of_an_older_program(self, error: KohortError, owning: Owning) -> bool:
-        """Whether no plan could be made because of a member with an older program, which will stop.
+        """Whether a member with an older program, which will stop, has prevented a plan.
 
         Raises:
-            DifferentProgramError: The old program is the one of this instance.
+            DifferentProgramError: This instance has the older program.
         """
         if not isinstance(error.__cause__, OtherTopicsError):
             return False
@@ -369,7 +370,7 @@ class StreamsInstance:
     # -------------------------------------------------------------------------- lags and the group
 
     async def _look_after(self, owning: Owning) -> None:
-        """Measure lags, write checkpoints of what is followed, and tell the leader the time."""
+        """Measure lags, write checkpoints of followed tasks, and let the leader check the time."""
         while True:
             await asyncio.sleep(self._settings.lag_interval_ms / 1000)
             lags = owning.lags()
@@ -384,7 +385,7 @@ class StreamsInstance:
                 self._ask(owning.assignor.tick())
 
     def _heard(self, effects: TaskEffects) -> None:
-        """Carry out what the machine of the member wants."""
+        """Carry out the effects of the member's machine."""
         self._ask(effects.rejoin)
         if effects.is_over and not self._is_over:
             log.info("%s: all tasks are handed over; leaving", self._application.name)
@@ -397,9 +398,9 @@ class StreamsInstance:
             ask_to_rebalance(self._consumer, reason)
 
     def _control_heard(self, state: ControlState) -> None:
-        """Join at once when an owner has released a task: it is nobody's until all have joined.
+        """Join at once when an owner has released a task, which has no owner until all have joined.
 
-        A member would learn of that rebalance with its next heartbeat only.
+        Otherwise the member would only learn of that rebalance with its next heartbeat.
         """
         consumer, owning = self._consumer, self._owning
         if consumer is None or owning is None or self._is_over:
@@ -413,7 +414,9 @@ class StreamsInstance:
         if consumer.member_id in state.leaves:
             self.leave_soon()
         generation = consumer.generation_id
-        is_settled = owning.assignor.session.state is MemberState.RUNNING  # else it joins anyway
+        is_settled = (
+            owning.assignor.session.state is MemberState.RUNNING
+        )  # otherwise it joins anyway
         if generation < 0 or generation == self._rung_in or not is_settled:
             return
         for each in state.released.values():
@@ -427,7 +430,7 @@ class StreamsInstance:
     def _tell(self, event: StreamsEvent) -> None:
         try:
             self._on_event(event)
-        except Exception:  # the application's own code must not stop its tasks
+        except Exception:  # errors of the callback must not stop tasks
             log.exception("on_event raised")
 
     def _raise_failed(self, owning: Owning) -> None:
@@ -437,20 +440,20 @@ class StreamsInstance:
             first = failed[min(failed)]
             raise TaskFailedError(
                 f"tasks {names} of {self._application.name} failed, the first with"
-                f" {type(first).__name__}: {first}. What they read is not committed beyond their"
-                " last commit: it is processed again when an instance starts"
+                f" {type(first).__name__}: {first}. Their records since the last commit are not"
+                " committed: they are processed again when an instance starts"
             ) from first
 
 
 def warm_up() -> None:
-    """Load what is used later, where it would hold up heartbeats.
+    """Load modules now, as loading them later would delay heartbeats.
 
-    The first array that is made of Python objects loads pandas where that is installed: seconds.
+    The first array of Python objects loads pandas where that is installed, which takes seconds.
     """
     import pyarrow.compute  # noqa: F401  # likewise
 
     import kohort.client.arrow_sender
-    import kohort.client.frames  # noqa: F401  # loaded, no more
+    import kohort.client.frames  # noqa: F401  # only to load it
 
     changelog_table([(b"", None)], 0).column("key").to_pylist()
 
@@ -461,4 +464,4 @@ def _clock(loop: asyncio.AbstractEventLoop) -> Clock:
 
 
 def _nobody(_event: StreamsEvent) -> None:
-    """Nobody listens."""
+    """Ignore an event."""

@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class Serde(Generic[T]):
-    """A serializer and the deserializer that reads its bytes; None is not given to either.
+    """A serializer and the deserializer that reads its bytes; neither is called with None.
 
     Args:
         name: Its name, which is part of the program's digest: one name for one format.
-        serialize: Makes bytes. For keys, equal values must yield equal bytes.
+        serialize: Returns bytes. For keys, equal values must yield equal bytes.
         deserialize: Reads them; it raises for bytes that it cannot read.
     """
 
@@ -39,7 +39,7 @@ SerdeLike: TypeAlias = (
 )
 """A serde, a pair of functions, or one of the names (types) bytes, str, int, and "json".
 
-Type checkers know more of a type, of `JSON`, or of any other serde than of a name.
+Type checkers infer more from a type, `JSON` or another serde than from a name.
 """
 
 
@@ -98,20 +98,20 @@ _NAMED: dict[object, Serde[Any]] = {
 
 
 def serde_of(given: SerdeLike[T], where: str) -> Serde[T]:
-    """Return the serde that is meant.
+    """Return the serde for an argument of the program.
 
     Args:
-        given: What the program says.
+        given: The argument.
         where: The step, for people.
 
     Raises:
-        BuildError: Nothing is known under this name, or it is not a pair of functions.
+        BuildError: The name is not known, or it is not a pair of functions.
     """
     found = _found(given)
     if found is None:
         names = ", ".join(repr(name) for name in _NAMED if isinstance(name, str))
         raise BuildError(
-            f"{where}: {given!r} is no serde; there are {names}, and pairs (serialize, deserialize)"
+            f"{where}: {given!r} is not a serde: use {names}, or a pair (serialize, deserialize)"
         )
     return found
 

@@ -1,7 +1,7 @@
 """Answers queries of an application's stores over HTTP; needs the extra `ui`.
 
-Every instance may be asked: one that does not process the key's task sends the client on to the one
-that does, whose address the control topic has (as `application.server` of Kafka Streams).
+Clients may ask any instance: one that does not process the key's task redirects them to its owner,
+whose address is in the control topic (like `application.server` of Kafka Streams).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class QueryServer:
     """Answers `GET /` and `GET /stores/NAME?key=KEY` on the running event loop.
 
     Args:
-        instance: Whose stores are read, and who knows where the others are.
+        instance: The instance whose stores are read, and that knows the owners of other keys.
         settings: Its settings, with `query_listen`.
 
     Attributes:
-        url: By which address others reach it.
+        url: The address at which other hosts reach it.
 
     Raises:
-        ConfigError: The address cannot be listened on, or it is not only of this machine and there
-            is no token.
+        ConfigError: The server cannot listen on the address, or other machines can reach it and
+            there is no token.
     """
 
     def __init__(self, instance: ProgramInstance, settings: StreamSettings) -> None:
@@ -59,7 +59,7 @@ class QueryServer:
         routes = [Route("/", self._about), Route("/stores/{store:path}", self._store)]
         config = uvicorn.Config(
             Starlette(routes=routes),
-            access_log=False,  # keys are data of the application's users
+            access_log=False,  # keys are the application's private data
             log_level="warning",
             proxy_headers=False,
             server_header=False,
@@ -120,7 +120,7 @@ class QueryServer:
         }
 
     def _elsewhere(self, error: KeyElsewhereError, request: Request) -> Response:
-        """Send on to the owner, once: two who each take the other for the owner are behind."""
+        """Redirect to the owner, once: two outdated instances must not redirect to each other."""
         is_own = error.url == self.url
         if not error.url or is_own or _SENT_ON in request.query_params:
             return _error(503, f"{error}; ask again soon")
@@ -132,7 +132,7 @@ class QueryServer:
         if self._token is None:
             if is_local_name(request):
                 return None
-            return _error(421, "it is called by its address on this machine: 127.0.0.1, localhost")
+            return _error(421, "use the address on this machine: 127.0.0.1 or localhost")
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind == "Bearer" and equal(given, self._token):
             return None
@@ -140,7 +140,7 @@ class QueryServer:
 
 
 class _BadQuery(ValueError):
-    """A query is wrong as it is written."""
+    """A query is not valid."""
 
 
 class _Server(uvicorn.Server):
@@ -151,7 +151,7 @@ class _Server(uvicorn.Server):
 
 
 def _key_of(step: Storing, asked: Mapping[str, str]) -> object:
-    """Return the key that a query names; of a store with windows it has a start too."""
+    """Return the key of a query; for a store with windows it includes a start."""
     if not isinstance(step, AggregateWindows):
         return _plain_key(step.key, asked)
     start = asked.get("start_ms", "")
@@ -192,7 +192,7 @@ def _from_text(serde: AnySerde, text: str) -> Anything:
 
 
 def _shown(serde: AnySerde, value: object) -> Mapping[str, object]:
-    """Return a value as JSON where it has that form, else its stored bytes."""
+    """Return a value as JSON if possible, else its stored bytes."""
     try:
         if not isinstance(value, bytes):
             return {"value": msgspec.Raw(msgspec.json.encode(value))}
@@ -225,7 +225,7 @@ def _error(status: int, why: str, headers: Mapping[str, str] | None = None) -> R
 def _token(host: str, file: str | Path | None) -> str | None:
     if file is None and not is_loopback(host):
         raise ConfigError(
-            f"query_listen: {host} is reached from other machines: give query_token_file, a file"
+            f"query_listen: other machines can reach {host}: give query_token_file, a file"
             " with the token that queries must carry"
         )
     return token_of(host, None if file is None else Path(file))
@@ -237,14 +237,14 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise ConfigError(
-            f"query_listen: {host}:{port} cannot be listened on: {error.strerror or error}"
+            f"query_listen: cannot listen on {host}:{port}: {error.strerror or error}"
         ) from error
 
 
 def _url(host: str, port: int) -> str:
     if host in ("0.0.0.0", "::"):  # noqa: S104  # it is refused
         raise ConfigError(
-            f"query_listen: {host} is no address that others can call: give query_url, such as"
+            f"query_listen: other hosts cannot use the address {host}: give query_url, such as"
             f' "http://HOST:{port}"'
         )
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

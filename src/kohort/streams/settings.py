@@ -1,4 +1,4 @@
-"""How one instance of a stream application works."""
+"""The settings of one instance of a stream application."""
 
 from __future__ import annotations
 
@@ -27,29 +27,32 @@ _RANGES: Mapping[str, int] = {
 
 
 class StreamSettings(Struct, frozen=True, kw_only=True):
-    """How one instance works.
+    """The settings of one instance.
 
     Attributes:
-        learners: What the group agrees on about learners; those of the leader hold for all.
+        learners: Settings of the group for learners; those of the leader apply to all members.
         client_tags: Where the instance runs (KIP-708).
-        protocol_type: Kind of the group: "consumer", or "stream" as the draft of KIP-429 has it,
-            which Kafka's tools for consumer groups do not show. To change it, stop all instances.
-        workers: How much this instance takes on, against others: tasks are shared out evenly among
-            the workers of all instances. It starts no threads.
-        commit_interval_ms: How often what was processed is committed; so much may be processed
-            again after a crash.
-        lag_interval_ms: How often lags of learners and standbys are looked at.
-        checkpoint_interval_ms: How often learners and standbys flush, and note how far they are.
-        purge_interval_ms: How often committed records of repartition topics are deleted.
+        protocol_type: Protocol type of the group: "consumer", or "stream" as in the draft of
+            KIP-429, which Kafka's tools for consumer groups do not show. To change it, stop all
+            instances.
+        workers: Relative capacity of this instance: tasks are shared out evenly among the workers
+            of all instances. It starts no threads.
+        commit_interval_ms: Milliseconds between commits; after a crash, at most this much work is
+            repeated.
+        lag_interval_ms: Milliseconds between measurements of the lags of learners and standbys.
+        checkpoint_interval_ms: Milliseconds between checkpoints of learners and standbys.
+        purge_interval_ms: Milliseconds between deletions of committed records in repartition
+            topics.
         learner_records_per_s: The most changelog records per second that learners and standbys of
-            this instance replay together; None: no limit. A task that is granted has none.
-        poll_ms: How long a poll waits for records while no task has any.
+            this instance replay together; None: no limit. Granted tasks have no limit.
+        poll_ms: Milliseconds that a poll waits for records while no task has any.
         process_budget: The most records that a task processes before another one has its turn.
         restore_budget: The most changelog records that are applied before others have their turn.
-        replication_factor: Copies of topics that are made; -1: the broker's default.
-        query_listen: Where queries are answered over HTTP, as "host:port"; port 0 is a free one.
-            None: nowhere. Needs the extra `ui`.
-        query_url: By which address other hosts reach that; None: the one that it listens on.
+        replication_factor: Copies of topics that are created; -1: the broker's default.
+        query_listen: The address to answer queries on over HTTP, as "host:port"; port 0 is a free
+            one.
+        None: none. Needs the extra `ui`.
+        query_url: The address at which other hosts reach it; None: the one that it listens on.
         query_token_file: A file with the token that every query must carry; without one, only
             this machine may ask.
     """
@@ -100,7 +103,7 @@ def address_of(listen: str) -> tuple[str, int]:
     """Return host and port of `query_listen`.
 
     Raises:
-        ConfigError: It has not this form.
+        ConfigError: It does not have this form.
     """
     host, _, port = listen.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
@@ -115,4 +118,4 @@ def _check_url(url: str) -> None:
     except ValueError:
         is_good = False
     if not is_good:
-        raise ConfigError(f'query_url={url!r} is no address such as "http://host:8080"')
+        raise ConfigError(f'query_url={url!r} is not an address such as "http://host:8080"')

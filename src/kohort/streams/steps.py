@@ -1,11 +1,11 @@
-"""The steps of a program: what each of them is, and what it does with a record.
+"""The steps of a program, and how each one processes a record.
 
 A step is a value that the DSL makes. `bind` connects it with the stores of one task and returns its
 two halves:
 
-* `call(key, value, time)` looks up what is needed and calls the application's function. What the
-  function returns may be awaitable; whoever runs the step awaits it then.
-* `finish(key, value, time, result)` does the rest and returns what goes on to the next steps.
+* `call(key, value, time)` looks up the state and calls the application's function. If the
+    function returns an awaitable, the runner of the step awaits it.
+* `finish(key, value, time, result)` does the rest and returns the items for the next steps.
 
 So each step is written once, for plain functions and for coroutines.
 """
@@ -40,7 +40,7 @@ class Bound(NamedTuple):
 
 
 class Run(Protocol):
-    """What steps need of their task."""
+    """The part of a task that steps use."""
 
     def store(self, name: str) -> Store:
         """Return an open store."""
@@ -51,12 +51,12 @@ class Run(Protocol):
         ...
 
     def drop(self, step: str, reason: str) -> None:
-        """Count and log that a step passes the present record over."""
+        """Count and log that a step skips the present record."""
         ...
 
 
 class _Dropped:
-    """What `call` returns for a record that goes no further."""
+    """The result of `call` for a record that ends here."""
 
 
 DROPPED = _Dropped()
@@ -80,15 +80,15 @@ class Step(Struct, frozen=True, kw_only=True):
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """The numbers of the steps that are in its sub-topology in any case."""
+        """The numbers of the steps that must be in the same sub-topology."""
         return self.parents
 
     def bind(self, run: Run) -> Bound:
-        """Connect it with a task; every kind of step has its own way."""
+        """Connect it with a task."""
         raise NotImplementedError
 
     def describe(self) -> list[object]:
-        """Return all that has to be the same in every process, for the digest."""
+        """Return everything that must be the same in every process, for the digest."""
         about: list[object] = [type(self).__name__]
         for field in self.__struct_fields__:
             value = getattr(self, field)
@@ -125,7 +125,7 @@ class Source(Step, frozen=True, kw_only=True):
 
 
 class Sink(Step, frozen=True, kw_only=True):
-    """Writes a topic. Attributes: needs_key: Whether records without a key are passed over."""
+    """Writes a topic. Attributes: needs_key: Whether records without a key are skipped."""
 
     topic: str
     key: AnySerde
@@ -133,7 +133,7 @@ class Sink(Step, frozen=True, kw_only=True):
     needs_key: bool = False
 
     def bind(self, run: Run) -> Bound:
-        """Serialize what comes."""
+        """Serialize the record."""
         write_key, write_value = self.key.serialize, self.value.serialize
         topic, emit, needs_key, name = self.topic, run.emit, self.needs_key, self.name
 
@@ -167,7 +167,7 @@ class Calling(Step, frozen=True, kw_only=True):
         return Bound(call, self.finish)
 
     def finish(self, key: Anything, value: Anything, time: int, result: Anything) -> Items:
-        """Return what goes on, given what the function returned."""
+        """Return the items for the next steps, given the result of the function."""
         raise NotImplementedError
 
 
@@ -175,15 +175,15 @@ class Map(Calling, frozen=True, kw_only=True):
     """Replaces the value."""
 
     def finish(self, key: Anything, _value: Anything, time: int, result: Anything) -> Items:
-        """Go on with the result."""
+        """Pass the result on."""
         return ((key, result, time),)
 
 
 class Filter(Calling, frozen=True, kw_only=True):
-    """Keeps records for which the function returns something true."""
+    """Keeps records for which the function returns a true value."""
 
     def finish(self, key: Anything, value: Anything, time: int, result: Anything) -> Items:
-        """Go on, or not."""
+        """Pass the record on, or end here."""
         return ((key, value, time),) if result else ()
 
 
@@ -191,7 +191,7 @@ class FlatMap(Calling, frozen=True, kw_only=True):
     """Replaces one value by any number of them."""
 
     def finish(self, key: Anything, _value: Anything, time: int, result: Anything) -> Items:
-        """Go on with each of the results."""
+        """Pass each of the results on."""
         return [(key, each, time) for each in result]
 
 
@@ -199,7 +199,7 @@ class KeyBy(Calling, frozen=True, kw_only=True):
     """Replaces the key."""
 
     def finish(self, _key: Anything, value: Anything, time: int, result: Anything) -> Items:
-        """Go on with the result as key."""
+        """Pass the value on with the result as key."""
         return ((result, value, time),)
 
 
@@ -244,7 +244,7 @@ class StoreRef(Struct, frozen=True):
     value: AnySerde
 
     def view(self, run: Run) -> View:
-        """Return it as steps see it."""
+        """Return a view of it for steps."""
         return View(run.store(self.name), self.key, self.value)
 
 
@@ -256,16 +256,16 @@ class Storing(Step, frozen=True, kw_only=True):
 
     @property
     def reference(self) -> StoreRef:
-        """What other steps need to look into the store."""
+        """A reference by which other steps use the store."""
         return StoreRef(self.name, self.number, self.key, self.value)
 
     def get(self, store: Store, key: Anything) -> Anything:
-        """Return the value that its store has for a key, None without one."""
+        """Return the value of a key in its store, None without one."""
         found = store.get(self.key.serialize(key))
         return None if found is None else self.value.deserialize(found)
 
     def partition_key(self, key: Anything) -> bytes:
-        """Return the bytes of a key that its partition follows from."""
+        """Return the bytes that decide the partition of a key."""
         return self.key.serialize(key)
 
     def items(self, store: Store) -> Iterator[tuple[Anything, Anything]]:
@@ -298,7 +298,7 @@ class Aggregate(Storing, frozen=True, kw_only=True):
     function: Function
 
     def bind(self, run: Run) -> Bound:
-        """Read the state, call the function, write what it returns."""
+        """Read the state, call the function, write its result."""
         view, name = self.reference.view(run), self.name
         initial, function = self.initial, self.function
 
@@ -319,7 +319,7 @@ class Aggregate(Storing, frozen=True, kw_only=True):
 
 
 class JoinTable(Step, frozen=True, kw_only=True):
-    """Joins each record of a stream with what a table has of its key now."""
+    """Joins each record of a stream with the present value of its key in a table."""
 
     table: StoreRef
     function: Function
@@ -348,7 +348,7 @@ class JoinTable(Step, frozen=True, kw_only=True):
         return Bound(call, finish)
 
     def describe(self) -> list[object]:
-        """Return what has to be the same: the table by its store."""
+        """Return what must be the same: the table by its store."""
         return ["JoinTable", self.number, self.name, self.parents, self.table.name, self.is_left]
 
 
@@ -383,6 +383,6 @@ class JoinTables(Storing, frozen=True, kw_only=True):
         return Bound(call, finish)
 
     def describe(self) -> list[object]:
-        """Return what has to be the same: the tables by their stores."""
+        """Return what must be the same: the tables by their stores."""
         tables = [self.left.name, self.right.name, self.key.name, self.value.name]
         return ["JoinTables", self.number, self.name, self.parents, *tables, self.is_left]

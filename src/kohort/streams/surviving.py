@@ -1,4 +1,4 @@
-"""Which errors of brokers an instance outlives, and asking until there is an answer."""
+"""Errors of brokers that an instance survives, and repeating requests until they answer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kohort.errors import ErrorCode, KafkaError, KohortError
 log = logging.getLogger("kohort.streams")
 
 AGAIN_S = 0.5
-"""So long is waited before the next try; the client has tried for a while itself."""
+"""The wait before the next try; the client has tried for a while itself."""
 _KNOWN = frozenset(ErrorCode)
-# A topic that is gone, or is another one, does not come back by itself.
+# A deleted or recreated topic does not come back by itself.
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 T = TypeVar("T")
@@ -24,8 +24,7 @@ T = TypeVar("T")
 def may_go_on(error: BaseException) -> bool:
     """Whether to ask again: the client goes on by itself after such an error.
 
-    It tells once of bytes that are garbled, of a broker that has trouble of its own, and of codes
-    that nobody knows, and fetches again.
+    It reports garbled bytes, internal errors of brokers and unknown codes once, and fetches again.
     """
     if not isinstance(error, KafkaError):
         return may_pass(error)
@@ -39,8 +38,8 @@ async def answered(what: str, ask: Callable[[], Awaitable[T]]) -> T:
     """Ask until brokers answer; each failure is logged.
 
     Args:
-        what: Who waits for the answer, for people.
-        ask: Asks once.
+        what: The part that waits for the answer, for people.
+        ask: Makes one request.
 
     Raises:
         Exception: Asking again would not help.

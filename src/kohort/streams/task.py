@@ -1,9 +1,9 @@
 """One running task: the steps of a sub-topology, for one partition, over open stores.
 
-A task does no I/O but that of its stores and knows no broker. Whoever runs it
+A task does no I/O but that of its stores and knows no broker. Its runner
 
-* gives it what was fetched (`add`), takes the record whose turn it is (`next`) and has it processed
-  (`process`), and pauses the partitions in `paused`;
+* adds fetched records (`add`), takes the next one (`next`), processes it (`process`), and pauses
+    the partitions in `paused`;
 * commits now and then: `cut` gives outputs, changes of the stores and positions of one moment. Send
   outputs and changes, wait until both are acknowledged, commit the positions to the group, then
   flush the stores and write the checkpoint (`TaskDirectory.commit`).
@@ -35,18 +35,18 @@ from kohort.wire.records.record import Headers
 
 log = logging.getLogger(__name__)
 
-# What a coroutine function returns, and what loops make of it.
+# The awaitable of a coroutine function, and the awaitable of a whole record.
 _AWAITABLE = frozenset({CoroutineType, Future, Task})
 _NO_HEADERS: Headers = ()
 
 
 class Cut(Struct, frozen=True):
-    """What a task has done since the last cut.
+    """The work of a task since the last cut.
 
     Attributes:
-        outputs: What is to be written, in order.
-        changes: What changed in each store, by the name of its changelog topic.
-        positions: The next offset of each partition of which something was processed.
+        outputs: The records to write, in order.
+        changes: The changes of each store, by the name of its changelog topic.
+        positions: The next offset of each partition with processed records.
     """
 
     outputs: list[Output]
@@ -55,7 +55,7 @@ class Cut(Struct, frozen=True):
 
 
 class _Node:
-    """A step that is bound, and where its items go."""
+    """A bound step, and the steps that get its items."""
 
     __slots__ = ("call", "children", "finish", "name")
 
@@ -70,20 +70,20 @@ _Waiting: TypeAlias = tuple[_Node, Anything, Anything, int, Awaitable[Any]]
 
 
 class StreamTask:
-    """One task, from the moment on when its stores are restored.
+    """One task, whose stores are restored.
 
     Args:
         program: The program.
         sub_topology: The number of its part.
         partition: The partition of the task.
-        stores: An open store for each of the part's.
-        buffered: From how many waiting records on a partition is to be paused.
+        stores: The open stores of the part.
+        buffered: Number of waiting records at which a partition is paused.
 
     Attributes:
-        outputs: What was written since the last `cut`.
-        processed: How many records were processed, those that were skipped included.
+        outputs: The output since the last `cut`.
+        processed: How many records were processed, including skipped ones.
         skipped: How many of them were skipped or became dead letters, by step.
-        dropped: How many items a step passed over, by step and reason.
+        dropped: How many items a step skipped, by step and reason.
 
     Raises:
         LocalProtocolError: A store is missing.
@@ -123,10 +123,10 @@ class StreamTask:
             step.topic: nodes[step.number] for step in part.steps if isinstance(step, Source)
         }
 
-    # ------------------------------------------------------------------------------- what is read
+    # ------------------------------------------------------------------------------------- reading
 
     def add(self, partition: TopicPartition, records: Collection[InputRecord]) -> None:
-        """Add records of one of its partitions, as they were fetched.
+        """Add fetched records of one of its partitions.
 
         Raises:
             LocalProtocolError: It is not one of its partitions, or offsets do not follow.
@@ -134,11 +134,11 @@ class StreamTask:
         self._buffers.add(partition, records)
 
     def set_at_end(self, partition: TopicPartition, is_at_end: bool) -> None:
-        """Say whether a partition has been read to its end: then nothing is awaited from it."""
+        """Note whether a partition was read to its end: `next` does not wait for it then."""
         self._buffers.set_at_end(partition, is_at_end)
 
     def next(self, *, wait: bool = True) -> InputRecord | None:
-        """Take the record whose turn it is by timestamp, None if that is not known yet.
+        """Take the next record by timestamp, None if that is not known yet.
 
         Args:
             wait: Whether to wait for partitions that are empty and not at their end.
@@ -150,7 +150,7 @@ class StreamTask:
         return self._buffers.awaited()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions from which nothing should be fetched now."""
+        """Return the partitions to fetch no more records of for now."""
         return self._buffers.paused()
 
     @property
@@ -158,20 +158,20 @@ class StreamTask:
         """How many records wait."""
         return len(self._buffers)
 
-    # ------------------------------------------------------------------------------ what is done
+    # ---------------------------------------------------------------------------------- processing
 
     def process(self, record: InputRecord) -> Awaitable[None] | None:
         """Process one record.
 
         Returns:
-            None when that is done. Where a function of the program is a coroutine function,
-            something to await before the next record.
+            None when it is done. If a function of the program is a coroutine function, an awaitable
+            to await before the next record.
 
         Raises:
-            RecordFailedError: It cannot be processed, and `on_error` is "stop". Nothing of it is in
-                outputs or stores; the task cannot go on.
-            LocalProtocolError: The record before is not done, has failed, or this one is not the
-                task's.
+            RecordFailedError: It cannot be processed, and `on_error` is "stop". It has changed
+                neither outputs nor stores; the task cannot go on.
+            LocalProtocolError: The previous record is not done or has failed, or this one does not
+                belong to the task.
             StateError: A store failed; the task cannot go on.
         """
         self._begin(record)
@@ -184,11 +184,11 @@ class StreamTask:
         return None
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the next offset of each partition of which something was processed."""
+        """Return the next offset of each partition with processed records."""
         return dict(self._positions)
 
     def cut(self) -> Cut:
-        """Return outputs, changes and positions of this moment, and begin anew.
+        """Return outputs, changes and positions of this moment, and start the next cut.
 
         Raises:
             LocalProtocolError: A record is being processed.
@@ -205,7 +205,7 @@ class StreamTask:
 
     @property
     def pending(self) -> int:
-        """How many outputs and changes wait for a commit; a large number calls for one."""
+        """How many outputs and changes wait for a commit."""
         return len(self.outputs) + sum(store.pending for store in self._open)
 
     # -------------------------------------------------------------------------- for steps (`Run`)
@@ -220,12 +220,12 @@ class StreamTask:
         self.outputs.append(Output(topic, key, value, timestamp, headers))
 
     def drop(self, step: str, reason: str) -> None:
-        """Count what a step passes over; log it the first, second, fourth, eighth, ... time."""
+        """Count an item that a step skips; log the first, second, fourth, eighth, ... one."""
         self.dropped[step, reason] += 1
         count = self.dropped[step, reason]
         if count & (count - 1) == 0:
             log.warning(
-                "%s: step %s passes the record over: %s (%d so far)",
+                "%s: step %s skips the record: %s (%d so far)",
                 _place(self._record),
                 step,
                 reason,
@@ -255,7 +255,7 @@ class StreamTask:
         self._record = None
 
     def _run(self, work: list[_Work]) -> _Waiting | None:
-        """Run steps depth first; stop where a function has to be awaited."""
+        """Run steps depth first; stop where a function must be awaited."""
         node = work[-1][0]
         try:
             while work:
@@ -272,7 +272,7 @@ class StreamTask:
         return None
 
     async def _await(self, work: list[_Work], waiting: _Waiting) -> None:
-        """Go on after each function that is awaited, until the record is done."""
+        """Go on after each awaited function, until the record is done."""
         record, runner = self._record, current_task()
         assert record is not None
         going_on: _Waiting | None = waiting
@@ -292,7 +292,7 @@ class StreamTask:
     def _fail(
         self, error: BaseException, node: _Node, awaited_by: asyncio.Task[object] | None = None
     ) -> None:
-        """Take back what the record did, then do what `on_error` says."""
+        """Undo the effects of the record, then follow `on_error`."""
         record = self._record
         assert record is not None
         for store in self._open:
@@ -325,7 +325,7 @@ class StreamTask:
 
 
 def _push(work: list[_Work], node: _Node, items: Items) -> None:
-    """Add what goes on, so that the first item at the first child is taken next."""
+    """Add items so that the first one at the first child is taken next."""
     children = node.children
     if children:
         for key, value, time in reversed(items):

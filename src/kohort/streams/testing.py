@@ -5,8 +5,8 @@
     assert driver.read("delays") == [("D-1", 5)]
 
 All tasks run in the calling thread, with stores in memory. Records that go to a topic which the
-program reads are processed before `send` returns. `restart` throws the tasks away and restores
-their state from the changelogs, which is what happens when they move to another process.
+program reads are processed before `send` returns. `restart` drops the tasks and restores their
+state from the changelogs, as when they move to another process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TestDriver:
         time_ms: The timestamp of records that are sent without one.
     """
 
-    __test__ = False  # for pytest, which takes it for a test by its name
+    __test__ = False  # or pytest would collect it because of its name
 
     def __init__(self, program: Program, partitions: int = 1) -> None:
         self.program = program
@@ -85,14 +85,14 @@ class TestDriver:
         partition: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Write a record to a topic that the program reads, and process all that follows from it.
+        """Write a record to a topic that the program reads, and process it and all that follow.
 
         Args:
             topic: The topic.
             key: Its key, which the topic's serde serializes; None for none.
-            value: Its value, likewise.
-            timestamp: In milliseconds; `time_ms` when not given.
-            partition: Its partition; by the key when not given.
+            value: Its value, which the topic's serde serializes; None for none.
+            timestamp: Its timestamp in milliseconds; `time_ms` by default.
+            partition: Its partition; by default that of the key.
             headers: Its headers.
 
         Raises:
@@ -119,13 +119,13 @@ class TestDriver:
         partition: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Do as `send`, with bytes as they are: those that no serializer makes."""
+        """Send bytes as they are, also such that no serializer returns."""
         self._source(topic)
         time = self.time_ms if timestamp is None else timestamp
         self._deliver(Output(topic, key, value, time, headers), partition)
 
     def read(self, topic: str) -> list[tuple[Decoded, Decoded]]:
-        """Return keys and values of what was written to a topic since the last call, decoded."""
+        """Return decoded keys and values of the records in a topic since the last call."""
         sink = self._sinks[topic]
         read_key, read_value = sink.key.deserialize, sink.value.deserialize
         return [
@@ -137,11 +137,11 @@ class TestDriver:
         ]
 
     def read_records(self, topic: str) -> list[Output]:
-        """Return what was written to a topic since the last call, as it is; dead letters too."""
+        """Return the records in a topic since the last call, not decoded; also dead letters."""
         return self._written.pop(topic, [])
 
     def table(self, name: str) -> dict[Decoded, Decoded]:
-        """Return what a store has in all its tasks, decoded; of windows, those that are open."""
+        """Return the decoded content of a store in all its tasks; of windows, only open ones."""
         number, step = self._store(name)
         return {
             key: value
@@ -156,12 +156,12 @@ class TestDriver:
         return list(self._changelogs[self.program.changelog(name), partition])
 
     def restart(self) -> None:
-        """Make all tasks anew, with their state restored from the changelogs."""
+        """Replace all tasks by new ones, with their state restored from the changelogs."""
         self.tasks.clear()
         self._start()
 
     def close(self) -> None:
-        """End the loop that coroutine functions ran on, if there was one."""
+        """Close the loop that coroutine functions ran on, if there was one."""
         if self._runner is not None:
             self._runner.close()
             self._runner = None
@@ -191,7 +191,7 @@ class TestDriver:
                 self.tasks[task] = StreamTask(self.program, part.number, partition, stores)
 
     def _deliver(self, first: Output, partition: int | None = None) -> None:
-        """Process a record and, in order, all that come of it."""
+        """Process a record and, in order, all records that follow from it."""
         waiting = [(first, partition)]
         while waiting:
             record, where = waiting.pop(0)

@@ -1,7 +1,7 @@
-"""The topics of a stream application: those it reads, and those it makes for itself.
+"""The topics of a stream application: those that it reads, and its internal ones.
 
-Whatever would lose state later is refused when an instance starts: a changelog that deletes, one
-with another number of partitions, one that is gone although the application has run before.
+An instance refuses to start where state would be lost later: with a changelog that is not
+compacted, has another number of partitions, or is gone although the application has run before.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from kohort.streams.errors import (
 from kohort.streams.interface import Application
 from kohort.types import TopicPartition
 
-# So long brokers may take to know a topic that was just made, and how often they are asked.
+# How long brokers may take to know a new topic, and how often to ask them.
 _APPEARS_S = 30.0
 _AGAIN_S = 0.1
 _COMPACT: Mapping[str, str] = {"cleanup.policy": "compact"}
-# What was read and processed is not needed again, but nothing may be deleted before.
+# Processed records are not needed again, but none may be deleted before.
 _KEEP: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _ANY: Mapping[str, str] = {"cleanup.policy": "delete"}
 
 
 class InternalTopic(Struct, frozen=True, kw_only=True):
-    """A topic that an application makes for itself.
+    """A topic that an application creates for itself.
 
     Attributes:
         name: Its name.
         partitions: How many partitions it must have.
-        is_compacted: Whether it keeps the last record of each key, for ever; else every record.
-        has_state: Whether state is lost if it is made anew.
-        is_checked: Whether one that exists has to be as this says.
+        is_compacted: Whether it keeps the last record of each key; otherwise it keeps every record.
+        has_state: Whether state is lost if it is recreated.
+        is_checked: Whether to check an existing topic.
     """
 
     name: str
@@ -65,12 +65,12 @@ def control_topic(application: str) -> str:
 async def prepare(
     admin: AsyncAdminClient, application: Application, replication_factor: int
 ) -> dict[str, int]:
-    """Check the topics that an application reads, make its own, and check those.
+    """Check the topics that an application reads; create and check its internal ones.
 
     Args:
         admin: Asks the brokers.
         application: The application.
-        replication_factor: Copies of topics that are made; -1 is the broker's default.
+        replication_factor: Copies of topics that are created; -1 is the broker's default.
 
     Returns:
         The number of partitions of each topic that is read.
@@ -78,10 +78,10 @@ async def prepare(
     Raises:
         MissingTopicError: A topic to read or write is missing; or a changelog, after a commit.
         NotCoPartitionedError: Topics that one part reads differ in their numbers of partitions.
-        InternalTopicError: A topic of the application's own cannot hold its data.
-        KafkaError: The brokers cannot be asked, or refuse.
+        InternalTopicError: An internal topic cannot hold its data.
+        KafkaError: The brokers cannot be reached, or refuse.
     """
-    # Offsets first: where some are committed, the changelogs were made before.
+    # Offsets first: where some are committed, the changelogs were created before.
     committed = await _committed(admin, application)
     present = await admin.list_topics()
     counts = await _inputs(admin, application, present)
@@ -109,7 +109,7 @@ async def _committed(admin: AsyncAdminClient, application: Application) -> froze
 async def _inputs(
     admin: AsyncAdminClient, application: Application, present: frozenset[str]
 ) -> dict[str, int]:
-    """Return the number of partitions of all topics to read, those to be made included."""
+    """Return the number of partitions of all topics to read, including those to create."""
     topics = application.topology.topics - application.repartitions.keys()
     missing = sorted(topics - present)
     if missing:
@@ -141,19 +141,19 @@ def _check_copartitioned(application: Application, number: int, found: Mapping[s
     shown = ", ".join(f"{topic} has {count}" for topic, count in sorted(found.items()))
     raise NotCoPartitionedError(
         f"sub-topology {number} of {application.name} reads topics that must have the same number"
-        f" of partitions: {shown}. Create them alike, or repartition one in the application"
+        f" of partitions: {shown}. Create them with the same, or repartition one in the application"
     )
 
 
 def unfit(
     application: Application, before: Mapping[str, int], now: Mapping[str, int]
 ) -> dict[int, StreamsError]:
-    """Return the parts that cannot go on because of what became of their topics, and why.
+    """Return the parts that cannot go on because their topics have changed, and why.
 
     Args:
         application: The application.
         before: The number of partitions of each topic when the instance started.
-        now: The same now, of topics that exist.
+        now: The present number, of topics that exist.
     """
     found: dict[int, StreamsError] = {}
     for number, part in enumerate(application.topology.sub_topologies):
@@ -171,7 +171,7 @@ def unfit(
 
 
 def unread(application: Application, now: Mapping[str, int]) -> list[str]:
-    """Return the partitions that nobody reads, as another topic of their part does not have them.
+    """Return the partitions that are not read because another topic of their part lacks them.
 
     Parts with state are left out: they cannot go on at all.
     """
@@ -191,7 +191,7 @@ def _grown(
     return InternalTopicError(
         f"sub-topology {number} of {application.name} reads topics whose numbers of partitions have"
         f" changed while it ran: {shown}. Its state is divided as before, so keys would be looked"
-        " for where they are not. Stop all instances and reset the application: kohort streams"
+        " up in the wrong task. Stop all instances and reset the application: kohort streams"
         f" reset {application.name}"
     )
 
@@ -218,7 +218,7 @@ def _check_nothing_is_gone(
     present: frozenset[str],
     committed: frozenset[str],
 ) -> None:
-    """A changelog that is made anew would begin with no state where positions are far beyond."""
+    """Refuse to recreate a changelog: it would be empty, while positions are far ahead."""
     parts = application.topology.sub_topologies
     begun = {n for n, part in enumerate(parts) if committed.intersection(part.topics)}
     names = {topic for number in begun for topic in application.changelogs.get(number, ())}
@@ -232,15 +232,15 @@ def _check_nothing_is_gone(
         raise MissingTopicError(
             f"group {application.name} has committed offsets, but neither {control} nor"
             f" {', '.join(gone)} exist. If the offsets are those of another consumer, which uses"
-            " the name as its group.id, name the application otherwise. If its own topics were"
-            f" deleted, reset it: kohort streams reset {application.name}"
+            " the name as its group.id, choose another name for the application. If its own topics"
+            f" were deleted, reset it: kohort streams reset {application.name}"
         )
     if gone:
         raise _without_state(application.name, gone)
 
 
 def missing(application: Application, gone: frozenset[str]) -> dict[int, StreamsError]:
-    """Return the parts that cannot go on because topics are gone that they write, and why.
+    """Return the parts that cannot go on because topics that they write are gone, and why.
 
     Args:
         application: The application.
@@ -277,7 +277,7 @@ async def make(
     present: frozenset[str],
     replication_factor: int,
 ) -> None:
-    """Make the topics that are missing, and check all; errors as `prepare`."""
+    """Create missing topics, and check all; raises the errors of `prepare`."""
     topics = list(wanted)
     missing = [
         NewTopic(each.name, each.partitions, replication_factor, each.configs)
@@ -306,10 +306,10 @@ async def _check(admin: AsyncAdminClient, topic: InternalTopic) -> None:
     if count != topic.partitions:
         raise InternalTopicError(
             f"{topic.name} has {count} partitions and must have {topic.partitions}, one for each"
-            " task: keys would be looked for where they are not. If its input topics were given"
+            " task: keys would be looked up in the wrong task. If its input topics were given"
             " more partitions, reset the application (kohort streams reset). If the application"
-            f" never wrote to it, delete {topic.name}: a client that reads a topic which does not"
-            " exist may have the broker make it (auto.create.topics.enable), with"
+            f" never wrote to it, delete {topic.name}: when a client reads a missing topic, the"
+            " broker may create it (auto.create.topics.enable), with"
             " num.partitions"
         )
     wanted = topic.configs["cleanup.policy"]
@@ -324,7 +324,7 @@ async def _check(admin: AsyncAdminClient, topic: InternalTopic) -> None:
 async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
     """Return how many partitions a topic has, and its clean-up policy.
 
-    Not every broker knows at once a topic that was just made, so they are asked again.
+    Not every broker knows a new topic at once, so this asks again.
     """
     resource = ConfigResource("topic", topic)
     end = asyncio.get_running_loop().time() + _APPEARS_S

@@ -1,8 +1,8 @@
 """A program: its steps, divided into sub-topologies at the repartition topics.
 
 Everything here is a function of the program: the same program has the same names, numbers and
-digest in every process. Names that are not given contain the place of the step in the program, so
-that a step which is added in the middle renames those after it; give stores names of your own.
+digest in every process. Default names contain the place of the step in the program, so a step added
+in the middle renames those after it; give stores names of your own.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from kohort.streams.app import OnError
 
 _COMPACT = {"cleanup.policy": "compact"}
-# Without a limit of time: whoever has read a record deletes it (DeleteRecords), nobody else may.
+# Without retention: only the reader of a record may delete it (DeleteRecords).
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _DEAD_LETTERS = {"cleanup.policy": "delete"}
 
 
 class InternalTopic(Struct, frozen=True):
-    """A topic that the application makes for itself.
+    """A topic that the application creates for itself.
 
     Attributes:
         name: Its name.
@@ -46,7 +46,7 @@ class Part(Struct, frozen=True):
     """A sub-topology: steps that exchange records without a topic between them.
 
     Attributes:
-        number: Its number; that of its tasks.
+        number: Its number, and the first number of its tasks.
         steps: Its steps, in order.
     """
 
@@ -70,7 +70,7 @@ class Part(Struct, frozen=True):
 
 
 class Program:
-    """A program that is complete, as its members run it.
+    """A complete program, as its members run it.
 
     Args:
         application: Name of the application.
@@ -82,8 +82,8 @@ class Program:
         application: As given.
         on_error: As given.
         dead_letter_topic: As given.
-        parts: Its sub-topologies; the number of each is its place here.
-        topology: The same, as the assignor of tasks wants it.
+        parts: Its sub-topologies; the number of each is its index here.
+        topology: The same, for the assignor of tasks.
 
     Raises:
         BuildError: It reads no topic, or it reads or writes a topic with the name of an internal
@@ -111,9 +111,9 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """What two processes with the same program have in common: steps, names, topics, serdes.
+        """Identifies the program: its steps, names, topics and serdes.
 
-        The code of functions is not a part of it, so that a corrected function can be rolled out.
+        The code of functions is not part of it, so that a corrected function can be rolled out.
         """
         about = [self.application, *(step.describe() for step in self._steps)]
         return blake2b(msgspec.json.encode(about), digest_size=16).hexdigest()
@@ -123,7 +123,7 @@ class Program:
 
         Args:
             digest: The digest of its program.
-            member: Which member it is, for people.
+            member: The member, for people.
 
         Raises:
             DifferentProgramError: The programs differ.
@@ -131,7 +131,7 @@ class Program:
         if digest != self.digest:
             raise DifferentProgramError(
                 f"{member} runs another program under the name {self.application} (digest {digest},"
-                f" here {self.digest}): steps, names, topics and serdes have to be the same; stop"
+                f" here {self.digest}): steps, names, topics and serdes must be the same; stop"
                 " one of the two, or give it another name"
             )
 
@@ -141,7 +141,7 @@ class Program:
 
     @property
     def source_topics(self) -> frozenset[str]:
-        """The topics that it reads and does not make itself."""
+        """The topics that it reads and does not create itself."""
         return frozenset(
             step.topic
             for step in self._steps
@@ -183,16 +183,16 @@ class Program:
         return found
 
     def check_partitions(self, counts: Mapping[str, int]) -> None:
-        """Check that all topics are there to be read, and those read together co-partitioned.
+        """Check that all topics to read exist, and that those read together are co-partitioned.
 
-        Internal topics that do not exist yet are no error; those that exist have to fit.
+        Internal topics that do not exist yet are not an error; existing ones must fit.
 
         Args:
             counts: The number of partitions of each topic that exists.
 
         Raises:
             NotCoPartitionedError: A topic is missing, or has another number of partitions than
-                those it is read with; names the topics, their numbers, and what to do.
+                those it is read with; the message names the topics, their numbers, and what to do.
         """
         for topic in self.internal_topics(counts):
             found = counts.get(topic.name, topic.partitions)
@@ -216,7 +216,7 @@ class Program:
         return known
 
     def _add_one(self, known: dict[int, int]) -> None:
-        """Add the first part all of whose writers are known; in a circle, any that has one."""
+        """Add the first part with only known writers; in a circle, any part with one."""
         open_parts = [part for part in self.parts if part.number not in known]
         writers = {part.number: self._writers(part) for part in open_parts}
         complete = [part for part in open_parts if writers[part.number] <= known.keys()]
@@ -249,7 +249,7 @@ class Program:
 
 
 def _own_count(part: Part, counts: Mapping[str, int]) -> int:
-    """Return what the topics of a part say about its number of partitions; 0 for nothing."""
+    """Return the number of partitions of a part's own topics; 0 without any."""
     said = {
         source.topic: counts[source.topic] for source in part.sources if not source.is_repartition
     }

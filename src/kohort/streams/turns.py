@@ -13,20 +13,20 @@ from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.streams")
 
-# So long a function may go on that was broken off.
+# How long a cancelled function may go on.
 _ENDING_S = 5.0
 
 
 class Turns:
-    """Processes what tasks have read.
+    """Processes the records of tasks.
 
     Args:
         name: Name of the application.
         budget: The most records of a task in one turn.
 
     Attributes:
-        is_busy: Whether the last turn has processed something.
-        hanging: What was broken off when a turn was cancelled, for people.
+        is_busy: Whether the last turn has processed any record.
+        hanging: The work that was under way when a turn was cancelled, for people.
     """
 
     def __init__(self, name: str, budget: int) -> None:
@@ -38,18 +38,18 @@ class Turns:
         self._full: set[TopicPartition] = set()
 
     async def take(self, owning: Owning) -> None:
-        """Give each running task its turn, then fetch nothing for those that have enough to do."""
+        """Give each running task its turn, then pause fetching for those with enough records."""
         self.is_busy = False
         await self._process_all(owning)
         self._press_back(owning)
 
     async def _process_all(self, owning: Owning) -> None:
-        """Process; tasks that await something do so side by side."""
+        """Process all tasks; those that await a function do so concurrently."""
         running = owning.in_role(Role.RUNNING)
         awaited: list[asyncio.Task[None]] = []
         try:
             for held in running:
-                if held.role is Role.RUNNING:  # else it was stopped while another one sent
+                if held.role is Role.RUNNING:  # otherwise it was stopped while another one sent
                     await self._process(owning, held, awaited)
             if awaited:
                 await asyncio.wait(awaited)
@@ -59,7 +59,7 @@ class Turns:
             self.hanging = [f"task {each.task} {_doing(each)}" for each in busy]
             await _end(awaited)
             for held in busy:
-                if not held.is_idle.is_set():  # nobody goes on with what it has begun
+                if not held.is_idle.is_set():  # the record that it has begun will not be finished
                     held.is_torn = True
                     held.is_idle.set()
             raise
@@ -81,7 +81,7 @@ class Turns:
             await self._processed(owning, held, done)
 
     def _tell_ends(self, owning: Owning, held: Held) -> None:
-        """Tell a task which of its inputs have been read to their ends, for the order of time."""
+        """Tell a task which of its inputs were read to their ends, for the order by timestamp."""
         if len(held.inputs) > 1:
             for partition in held.inputs & owning.consumer.assignment():
                 held.work.set_at_end(partition, owning.consumer.current_lag(partition) == 0)
@@ -111,7 +111,7 @@ class Turns:
         held.is_idle.set()
 
     def _press_back(self, owning: Owning) -> None:
-        """Fetch nothing for tasks that have enough to do."""
+        """Pause fetching for tasks that have enough records."""
         running = owning.in_role(Role.RUNNING)
         full = {p for each in running for p in each.inputs if each.work.is_paused(p)}
         owned = {p for each in running for p in each.inputs} & owning.consumer.assignment()
@@ -121,7 +121,7 @@ class Turns:
 
 
 async def _end(awaited: Iterable[asyncio.Task[None]]) -> None:
-    """Break off functions that are awaited; those that have not begun begin, to hear of it."""
+    """Cancel awaited functions; start those that have not begun, so that they can clean up."""
     jobs = list(awaited)
     if jobs:
         await asyncio.sleep(0)
@@ -133,4 +133,4 @@ async def _end(awaited: Iterable[asyncio.Task[None]]) -> None:
 
 
 def _doing(held: Held) -> str:
-    return "sends what it wrote" if held.is_torn else "awaits a function of the program"
+    return "sends its output" if held.is_torn else "awaits a function of the program"

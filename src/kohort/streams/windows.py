@@ -2,8 +2,8 @@
 
 The *stream time* of a step is the highest timestamp that it has seen in its task. A window
 [start, start + size) is closed once stream time reaches start + size + grace: later records for it
-are passed over, counted and logged, and its state is deleted. Stream time is a part of the state,
-so that a task which moves goes on with the same windows.
+are skipped, counted and logged, and its state is deleted. Stream time is part of the state, so a
+task that moves goes on with the same windows.
 
     b"t"                    stream time
     b"w" START KEY          state of a window; START has 8 bytes
@@ -73,12 +73,13 @@ def windowed_serde(key: Serde[K], size_ms: int) -> Serde[WindowedKey[K]]:
 
 
 class Span(Struct, frozen=True):
-    """How time is divided.
+    """How time is divided into windows.
 
     Attributes:
-        size_ms: How long a window is, in milliseconds.
-        grace_ms: For how long after its end it still takes records.
-        is_final: Whether a window goes on once, when it is closed, instead of at each change.
+        size_ms: Length of a window in milliseconds.
+        grace_ms: Milliseconds after its end for which it still accepts records.
+        is_final: Whether a window has one result, when it is closed, instead of one for each
+            change.
     """
 
     size_ms: int
@@ -95,11 +96,11 @@ class AggregateWindows(Storing, frozen=True, kw_only=True):
     span: Span
 
     def bind(self, run: Run) -> Bound:
-        """Find the window, fold, and close those whose time is over."""
+        """Find the window, fold, and close windows whose time is over."""
         return _Windows(self, run).bound()
 
     def describe(self) -> list[object]:
-        """Return what has to be the same, with the span as numbers."""
+        """Return what must be the same, with the span as numbers."""
         span = self.span
         times = [span.size_ms, span.grace_ms, span.is_final]
         serdes = [self.inner.name, self.key.name, self.value.name]
@@ -111,18 +112,18 @@ class AggregateWindows(Storing, frozen=True, kw_only=True):
         return None if found is None else self.value.deserialize(found)
 
     def partition_key(self, key: Anything) -> bytes:
-        """Return the bytes of the key without its window: those that came in with the records."""
+        """Return the bytes of the key without its window, as they came with the records."""
         return self.inner.serialize(key.key)
 
     def items(self, store: Store) -> Iterator[tuple[Anything, Anything]]:
-        """Return all windows that are open, with their states, in the order of their starts."""
+        """Return all open windows with their states, in the order of their starts."""
         return (
             (self.key_at(place), self.value.deserialize(state))
             for place, state in store.items(_WINDOW)
         )
 
     def key_at(self, place: bytes) -> WindowedKey[Anything]:
-        """Return the key whose state is at a place of the store."""
+        """Return the key whose state is at a place in the store."""
         start = int.from_bytes(place[1:9], "big")
         return WindowedKey(self.inner.deserialize(place[9:]), start, start + self.span.size_ms)
 
@@ -164,7 +165,7 @@ class _Windows:
         return ((WindowedKey(key, start, start + self._span.size_ms), state, time),)
 
     def _advance(self, time: int) -> list[Item]:
-        """Move stream time on; return the windows that this closes."""
+        """Advance stream time; return the windows that this closes."""
         before = self._stream_time()
         if time <= before:
             return []

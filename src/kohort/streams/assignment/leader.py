@@ -1,7 +1,7 @@
 """The machine of a member as leader: it makes the plans, and ends departures that take too long.
 
-It remembers nothing that members do not say when they join, but when the time of a leaving member
-is over, and another leader works that out from their claims.
+It remembers only what members send when they join, and when the time of each leaving member is
+over; another leader computes that from their claims.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from kohort.values import replace
 
 
 class OtherTopicsError(LocalProtocolError):
-    """A member subscribes to other topics than the leader's: it runs another program."""
+    """A member subscribes to other topics than the leader: it runs another program."""
 
 
 class LeaderState(State):
-    """What a member is to the group."""
+    """The role of a member in the group."""
 
-    FOLLOWING = "another member leads, or nobody"
+    FOLLOWING = "another member leads, or there is none"
     LEADING = "it made the last plan"
     ASKING = "it made the last plan, and has asked for a rebalance"
 
 
 class Elected(Struct, frozen=True):
-    """All have joined and the coordinator chose this member to assign.
+    """All members have joined and the coordinator chose this one to assign.
 
     Attributes:
-        subscriptions: What the members said; it is frozen for this rebalance.
+        subscriptions: The members' subscriptions, frozen for this rebalance.
         partitions: Number of partitions of each topic that exists.
     """
 
@@ -52,7 +52,7 @@ class Elected(Struct, frozen=True):
 
 
 class Followed(Struct, frozen=True):
-    """Another member was chosen, or this one is no member any more."""
+    """Another member was chosen, or this one is not a member any more."""
 
 
 class Tick(Struct, frozen=True):
@@ -60,11 +60,11 @@ class Tick(Struct, frozen=True):
 
 
 class LeaderConfig(Struct, frozen=True, kw_only=True):
-    """What a leader knows beforehand.
+    """The configuration of a leader.
 
     Attributes:
-        topology: What the application consists of.
-        settings: What the group agrees on.
+        topology: The topology of the application.
+        settings: The settings of the group.
     """
 
     topology: Topology
@@ -72,10 +72,10 @@ class LeaderConfig(Struct, frozen=True, kw_only=True):
 
 
 class LeaderSession(Struct, frozen=True):
-    """What a leader remembers; a value.
+    """What a leader remembers; immutable.
 
     Attributes:
-        state: What it is to the group.
+        state: Its role in the group.
         due: When the time of each leaving member is over.
     """
 
@@ -84,14 +84,15 @@ class LeaderSession(Struct, frozen=True):
 
 
 class LeaderEffects(Struct, frozen=True, kw_only=True):
-    """What an input leads to.
+    """The effects of an input.
 
     Attributes:
         session: What to remember.
-        assignments: What each member is told; None: nothing.
-        plan: The plan behind it, for people.
-        rejoin: Why to ask for a rebalance (KIP-800), after assignments are sent; empty: do not.
-        deadline: When to come back with `Tick`; None: no need.
+        assignments: The assignment of each member; None: none.
+        plan: The plan behind them, for people.
+        rejoin: Reason to ask for a rebalance (KIP-800), after assignments are sent; empty: do not
+            ask.
+        deadline: When `Tick` is due; None: never.
     """
 
     session: LeaderSession
@@ -102,7 +103,7 @@ class LeaderEffects(Struct, frozen=True, kw_only=True):
 
 
 class LeaderDecision(Struct, kw_only=True):
-    """What one input does, while its handler runs."""
+    """The changes by one input, while its handler runs."""
 
     config: LeaderConfig
     session: LeaderSession
@@ -113,11 +114,11 @@ class LeaderDecision(Struct, kw_only=True):
 
     @property
     def state(self) -> LeaderState:
-        """What the member is to the group."""
+        """The member's role in the group."""
         return self.session.state
 
     def effects(self) -> LeaderEffects:
-        """Return what all of it leads to."""
+        """Return the effects of the input."""
         session = self.session
         waits = session.due.values() if session.state is LeaderState.LEADING else ()
         return LeaderEffects(
@@ -133,7 +134,7 @@ class LeaderMachine:
     """A member as leader.
 
     Attributes:
-        session: What it remembers; the shell installs that of each effects.
+        session: What it remembers; the shell installs the session of each result.
     """
 
     def __init__(self, config: LeaderConfig) -> None:
@@ -142,11 +143,11 @@ class LeaderMachine:
         self.session = LeaderSession()
 
     def install(self, effects: LeaderEffects) -> None:
-        """Take over what a decision led to."""
+        """Adopt the session of a decision."""
         self.session = effects.session
 
     def decide(self, event: Elected | Followed | Tick, now: int) -> LeaderEffects:
-        """Work out what an input leads to; change nothing.
+        """Return the effects of an input; change nothing.
 
         Args:
             event: What happened.
@@ -162,7 +163,7 @@ class LeaderMachine:
 
 
 def make_assignments(decision: LeaderDecision, event: Elected) -> None:
-    """Make a plan from what the members said."""
+    """Make a plan from the members' subscriptions."""
     topology, settings = decision.config.topology, decision.config.settings
     _check_subscriptions(topology, event)
     tasks = topology.tasks(event.partitions)
@@ -174,22 +175,22 @@ def make_assignments(decision: LeaderDecision, event: Elected) -> None:
     decision.assignments = Map(assignments(decision.plan, members, topology, settings))
     decision.session = LeaderSession(LeaderState.LEADING, due)
     if is_settled_but_not_balanced(found, decision.plan, settings):
-        decision.rejoin = "what was learned is granted and loads are not balanced"
+        decision.rejoin = "learned tasks are granted and loads are not balanced"
         decision.session = LeaderSession(LeaderState.ASKING, due)
 
 
 def _check_subscriptions(topology: Topology, event: Elected) -> None:
-    """All members run one application; a partition that is not wanted would be refused for ever."""
+    """Check that all members run one program: a member would always refuse unknown partitions."""
     for member, each in event.subscriptions.items():
         if each.topics != topology.topics:
             odd = ", ".join(sorted(each.topics ^ topology.topics))
             raise OtherTopicsError(
-                f"member {member} does not subscribe to what the topology reads: {odd}"
+                f"member {member} does not subscribe to the topics of the topology: {odd}"
             )
 
 
 def _due(decision: LeaderDecision, members: dict[str, Joined]) -> Map[str, int]:
-    """Return when the time of each leaving member is over: the earlier of what is known."""
+    """Return when the time of each leaving member is over: the earliest known time."""
     settings, known = decision.config.settings, decision.session.due
     limit = settings.scale_down_timeout_ms
     if limit is None or settings.rollout < Rollout.SCALE_DOWN:
@@ -200,7 +201,7 @@ def _due(decision: LeaderDecision, members: dict[str, Joined]) -> Map[str, int]:
 
 
 def is_somebody_due(decision: LeaderDecision, _event: Tick) -> bool:
-    """Whether the time of a member is over that was not when the last plan was made."""
+    """Whether the time of a member is over that was not over at the last plan."""
     return bool(_overdue(decision))
 
 
@@ -209,7 +210,7 @@ def _overdue(decision: LeaderDecision) -> list[str]:
 
 
 def ask_to_end_departures(decision: LeaderDecision, _event: Tick) -> None:
-    """Ask for a rebalance that takes from members whose time is over what they still have."""
+    """Ask for a rebalance that takes the tasks of members whose time is over."""
     late = ", ".join(_overdue(decision))
     limit = decision.config.settings.scale_down_timeout_ms
     decision.rejoin = f"scale_down_timeout_ms ({limit}) is over for {late}"[:REASON_MAX]
@@ -217,7 +218,7 @@ def ask_to_end_departures(decision: LeaderDecision, _event: Tick) -> None:
 
 
 def forget(decision: LeaderDecision, _event: Followed) -> None:
-    """Leave it to the other one."""
+    """Stop leading."""
     decision.session = LeaderSession()
 
 
@@ -226,7 +227,7 @@ def rest(_decision: LeaderDecision, _event: Tick) -> None:
 
 
 REASON_MAX = 255
-"""What Kafka keeps of a reason (KIP-800)."""
+"""The length to which Kafka truncates a reason (KIP-800)."""
 
 _EVERY = tuple(LeaderState)
 _ROWS: tuple[Row[LeaderState, LeaderDecision], ...] = (

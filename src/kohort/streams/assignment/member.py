@@ -1,7 +1,7 @@
-"""The machine of a member: what it says when it joins, and when it asks for a rebalance.
+"""The machine of a member: what it claims when it joins, and when it asks for a rebalance.
 
-It knows its tasks and how far it is behind with each. The runtime restores, processes, and
-reports lags whenever there are new ones; nothing here waits for a poll.
+It knows its tasks and its lag with each. The runtime restores, processes, and reports new lags at
+any time; nothing here waits for a poll.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NONE: frozenset[Task] = frozenset()
 
 
 class MemberState(State):
-    """Where a member is."""
+    """The state of a member."""
 
-    OUTSIDE = "no member of the group"
-    JOINING = "it has said what it has, and waits for its tasks"
+    OUTSIDE = "not a member of the group"
+    JOINING = "it has sent its claim, and waits for its tasks"
     RUNNING = "it processes and learns"
     ASKING = "the same, and it has asked for a rebalance"
     STOPPED = "it was leaving and has no more tasks"
@@ -43,7 +43,7 @@ class JoinStarted(Struct, frozen=True):
     """The client is about to join.
 
     Attributes:
-        attempt: Number of the rebalance; with the same number the same is said again.
+        attempt: Number of the rebalance; the same number repeats the same claim.
     """
 
     attempt: int
@@ -55,7 +55,7 @@ class TasksAssigned(Struct, frozen=True):
     Attributes:
         generation: The new generation.
         partitions: The partitions of its active tasks.
-        user_data: What else the leader says.
+        user_data: The leader's other instructions.
     """
 
     generation: int
@@ -64,11 +64,11 @@ class TasksAssigned(Struct, frozen=True):
 
 
 class LagMeasured(Struct, frozen=True):
-    """How far the member is behind with tasks that it learns, follows or has on disk.
+    """The lags of tasks that the member learns, follows or has on disk.
 
     Attributes:
         lags: Offsets to the end of the changelog; 0 where that is empty (KAFKA-14302), None where
-            the end could not be found out (KAFKA-10651).
+            the end is not known (KAFKA-10651).
     """
 
     lags: Lags
@@ -85,7 +85,7 @@ class FollowingFailed(Struct, frozen=True):
 
     Attributes:
         task: The task.
-        reason: What it raised, for people.
+        reason: Its error, for people.
     """
 
     task: Task
@@ -93,7 +93,7 @@ class FollowingFailed(Struct, frozen=True):
 
 
 class LeaveSoon(Struct, frozen=True):
-    """The member was told that it is to leave the group."""
+    """The member is asked to leave the group."""
 
 
 class MembershipLost(Struct, frozen=True):
@@ -112,22 +112,22 @@ MemberInput = (
 
 
 class TaskSession(Struct, frozen=True, kw_only=True):
-    """What a member knows; a value.
+    """What a member knows; immutable.
 
     Attributes:
-        state: Where it is.
+        state: Its state.
         generation: The generation it is in, -1 if none.
-        active: What it processes.
-        word: What the leader said last.
-        lags: How far it is behind with what it learns and follows.
-        dormant: The same of what is only on disk; None where that has not been measured since.
-        revoked: What it gave up for the rebalance that is under way.
-        unable: What it could not learn or follow since it joined the group.
+        active: The tasks that it processes.
+        word: The leader's last instructions.
+        lags: Its lags with the tasks that it learns and follows.
+        dormant: The lags of tasks that are only on disk; None where not measured since.
+        revoked: Tasks that it gave up for the rebalance under way.
+        unable: Tasks that it could not learn or follow since it joined the group.
         trouble: The last error of those.
-        leaving_since: When it was told to leave; None: it was not.
-        has_said_so: Whether the group was told.
+        leaving_since: When it was asked to leave; None: it was not.
+        has_said_so: Whether the group knows that it leaves.
         attempt: Number of the rebalance that it joins; -1: none yet.
-        user_data: What it says there.
+        user_data: Its user data in that rebalance.
     """
 
     state: MemberState = MemberState.OUTSIDE
@@ -146,13 +146,13 @@ class TaskSession(Struct, frozen=True, kw_only=True):
 
 
 class TaskEffects(Struct, frozen=True, kw_only=True):
-    """What an input leads to; active tasks, learners and standbys are those of the session.
+    """The effects of an input; active tasks, learners and standbys are those of the session.
 
     Attributes:
-        session: What the member knows then.
+        session: What the member knows afterwards.
         revoke: Tasks to give up before the member joins.
-        rejoin: Why to ask for a rebalance (KIP-800); empty: do not.
-        is_over: Whether the member has to leave the group and end.
+        rejoin: Reason to ask for a rebalance (KIP-800); empty: do not ask.
+        is_over: Whether the member must leave the group and end.
     """
 
     session: TaskSession
@@ -162,7 +162,7 @@ class TaskEffects(Struct, frozen=True, kw_only=True):
 
 
 class TaskDecision(Struct, kw_only=True):
-    """What one input does to a member, while its handler runs."""
+    """The changes by one input to a member, while its handler runs."""
 
     topology: Topology
     client_tags: Map[str, str]
@@ -174,7 +174,7 @@ class TaskDecision(Struct, kw_only=True):
 
     @property
     def state(self) -> MemberState:
-        """Where the member is."""
+        """The member's state."""
         return self.session.state
 
     def ask(self, reason: str) -> None:
@@ -187,16 +187,16 @@ class TaskMachine:
     """One member.
 
     Attributes:
-        session: What it knows; the shell installs that of each effects.
+        session: What it knows; the shell installs the session of each result.
     """
 
     def __init__(
         self, topology: Topology, client_tags: Map[str, str] = Map(), workers: int = 1
     ) -> None:
-        """Make a member that is in no group.
+        """Make a member that has not joined.
 
         Args:
-            topology: What the application consists of.
+            topology: The topology of the application.
             client_tags: Where the member runs (KIP-708).
             workers: How many workers it has.
         """
@@ -206,18 +206,18 @@ class TaskMachine:
         self.session = TaskSession()
 
     def install(self, effects: TaskEffects) -> None:
-        """Take over what a decision led to."""
+        """Adopt the session of a decision."""
         self.session = effects.session
 
     def decide(self, event: MemberInput, now: int) -> TaskEffects:
-        """Work out what an input leads to; change nothing.
+        """Return the effects of an input; change nothing.
 
         Args:
             event: What happened.
             now: Time in milliseconds, of a clock that never goes back.
 
         Raises:
-            RemoteProtocolError: The leader's user data is none.
+            RemoteProtocolError: The leader's user data is not valid.
         """
         decision = TaskDecision(
             topology=self.topology,
@@ -236,16 +236,16 @@ class TaskMachine:
 
 
 def say_it_again(_decision: TaskDecision, _event: JoinStarted) -> None:
-    """Say what was said before: user data does not change within an attempt."""
+    """Repeat the claim: user data does not change within an attempt."""
 
 
 def is_same_attempt(decision: TaskDecision, event: JoinStarted) -> bool:
-    """Whether the client only tries once more."""
+    """Whether the client only tries again."""
     return event.attempt == decision.session.attempt
 
 
 def say_what_it_has(decision: TaskDecision, event: JoinStarted) -> None:
-    """Freeze what the leader will see; in the mode of the draft give up what is being learned."""
+    """Freeze the claim for the leader; in draft mode, give up tasks that others learn."""
     session, word = decision.session, decision.session.word
     if word.is_draft:
         decision.revoke = session.active & word.being_learned
@@ -282,12 +282,12 @@ def _lags(session: TaskSession, tasks: Iterable[Task]) -> Lags:
 
 
 def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
-    """Take what the leader gives; a leaving member that gets no more tasks is at its end."""
+    """Take the leader's assignment; a leaving member without tasks may then end."""
     before, word = decision.session, decode_word(event.user_data)
     active = frozenset(decision.topology.tasks_of(event.partitions))
     followed = word.learning | word.standbys
     had = {**dict.fromkeys(before.dormant), **dict(before.lags)}
-    # what it processed until now it has to the end, and that will not be true for long
+    # the lags of tasks that it processed are 0 only for a moment
     had.update(dict.fromkeys(before.active | before.revoked, 0))
     stateless = decision.topology.stateless
     dormant = {
@@ -304,7 +304,7 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
         lags=Map({task: had.get(task) for task in followed}),
         dormant=Map(dormant),
         revoked=_NONE,
-        unable=before.unable - active,  # one that nobody else can process is tried again
+        unable=before.unable - active,  # a task that no other member can process is tried again
     )
     said = decode_claim(before.user_data)
     if before.leaving_since is not None and not before.has_said_so:
@@ -318,7 +318,7 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
 
 
 def _learned_meanwhile(decision: TaskDecision, said: Claim) -> bool:
-    """Whether it became ready for a task after it had said what it has."""
+    """Whether it became ready for a task after it had sent its claim."""
     most = decision.session.word.acceptable_recovery_lag
     late = [t for t in _learned(decision.session) if not _is_within(said.learning.get(t), most)]
     return bool(late) and _is_worth_asking(decision.session)
@@ -328,7 +328,7 @@ _LEAVING = "leaving soon"
 
 
 def note_lags(decision: TaskDecision, event: LagMeasured) -> None:
-    """Know better how far it is behind."""
+    """Remember new lags."""
     decision.session = _with_lags(decision.session, event)
 
 
@@ -343,7 +343,7 @@ def _with_lags(session: TaskSession, event: LagMeasured) -> TaskSession:
 
 
 def has_learned(decision: TaskDecision, event: LagMeasured) -> bool:
-    """Whether a rebalance would let the member have what it has learned."""
+    """Whether a rebalance would grant the member tasks that it has learned."""
     return _is_worth_asking(_with_lags(decision.session, event))
 
 
@@ -366,20 +366,20 @@ def _reason(learned: list[Task]) -> str:
 
 
 def ask_for_what_it_learned(decision: TaskDecision, event: LagMeasured) -> None:
-    """Ask once for all that it has learned so far."""
+    """Ask once for all tasks that it has learned so far."""
     note_lags(decision, event)
     decision.ask(_reason(_learned(decision.session)))
 
 
 def has_just_failed(decision: TaskDecision, event: FollowingFailed) -> bool:
-    """Whether the group does not know yet of a failure that the plan should know of."""
+    """Whether a failure is new and concerns the plan."""
     session, task = decision.session, event.task
     is_followed = task in session.word.learning or task in session.word.standbys
     return is_followed and task not in session.unable
 
 
 def ask_for_other_tasks(decision: TaskDecision, event: FollowingFailed) -> None:
-    """Have the leader give to others what this member cannot learn or follow."""
+    """Ask for a rebalance, so that others get the tasks that this member cannot learn or follow."""
     note_failure(decision, event)
     decision.ask(_failure({event.task}))
 
@@ -389,7 +389,7 @@ def _failure(tasks: Iterable[Task]) -> str:
 
 
 def note_failure(decision: TaskDecision, event: FollowingFailed) -> None:
-    """Say it with the next rebalance."""
+    """Report the failure with the next rebalance."""
     session = decision.session
     decision.session = replace(
         session, unable=session.unable | {event.task}, trouble=f"task {event.task}: {event.reason}"
@@ -397,26 +397,26 @@ def note_failure(decision: TaskDecision, event: FollowingFailed) -> None:
 
 
 def forget_state(decision: TaskDecision, event: StateRemoved) -> None:
-    """Claim it no longer."""
+    """Claim removed state no longer."""
     kept = {t: lag for t, lag in decision.session.dormant.items() if t not in event.tasks}
     decision.session = replace(decision.session, dormant=Map(kept))
 
 
 def tell_that_it_leaves(decision: TaskDecision, event: LeaveSoon) -> None:
-    """Tell the group with a rebalance."""
+    """Ask for a rebalance that tells the group."""
     note_that_it_leaves(decision, event)
     if not decision.session.has_said_so:
         decision.ask(_LEAVING)
 
 
 def note_that_it_leaves(decision: TaskDecision, _event: LeaveSoon) -> None:
-    """Tell the group with the next rebalance, which comes anyway or is asked for after this one."""
+    """Tell the group with the next rebalance, which comes anyway or is asked for later."""
     if decision.session.leaving_since is None:
         decision.session = replace(decision.session, leaving_since=decision.now)
 
 
 def lose_tasks(decision: TaskDecision, _event: MembershipLost) -> None:
-    """Own nothing any more, and have state that is as old as it may be."""
+    """Drop all tasks, and treat all state as unmeasured."""
     session = decision.session
     had = {*session.active, *session.revoked, *session.lags, *session.dormant}
     stateless = decision.topology.stateless

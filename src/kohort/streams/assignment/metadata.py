@@ -1,9 +1,9 @@
-"""What travels in user data: a member's claim when it joins, and what the leader tells it.
+"""The encoding of user data: a member's claim when it joins, and the leader's instructions.
 
 A byte for the version, one for flags, and a body, which is compressed where that makes it smaller.
-Numbers are unsigned LEB128. Tasks are sorted and written as differences; of an active task nothing
-is said, because the subscription names its partitions. Fields are only ever added at the end, so a
-newer version is read as its known part.
+Numbers are unsigned LEB128. Tasks are sorted and written as differences. Active tasks are left
+out, because the subscription names their partitions. New fields are only added at the end, so a
+reader understands the known part of a newer version.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kohort.streams.assignment.settings import TAG_KEY_MAX, TAG_VALUE_MAX, TAGS_
 from kohort.streams.assignment.tasks import Task
 
 VERSION = 3
-"""1 had no workers, 2 did not say what a member cannot learn."""
+"""Version 1 had no workers, 2 did not have the tasks that a member cannot learn."""
 BODY_BYTES_MAX = 1_000_000
-"""The most that a body may have once it is decompressed."""
+"""The most bytes of a decompressed body."""
 TASKS_MAX = 100_000
 """The most tasks that one member may name."""
 WORKERS_MAX = 10_000
 """The most workers that one member may name."""
 TROUBLE_MAX = 300
-"""So many characters of an error a member may name."""
+"""The most characters of an error."""
 
 _FIRST_VERSION, _WITH_WORKERS, _WITH_UNABLE = 1, 2, 3
 _COMPRESSED = 1
@@ -41,22 +41,22 @@ _NUMBER_MAX = 2**63 - 1
 _ID_MAX = 2**31 - 1
 
 Lags = Map[Task, int | None]
-"""How far behind a member is with each task; None: not known."""
+"""A member's lag with each task; None: not known."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """What a member says when it joins; it does not change while the member tries to.
+    """What a member claims when it joins; it does not change while the member tries to.
 
     Attributes:
         generation: The generation it was in, -1 if none (KIP-792).
-        learning: What it learns.
-        standbys: What it has as a standby.
-        dormant: What it has on disk and does not follow.
-        revoked: What it gave up for this rebalance, because another member learns it.
-        leaving_ms: For how long it has been leaving; None: it stays.
+        learning: Tasks that it learns.
+        standbys: Tasks of which it has a standby.
+        dormant: Tasks that it has on disk and does not follow.
+        revoked: Tasks that it gave up for this rebalance, because another member learns them.
+        leaving_ms: Milliseconds since it began to leave; None: it stays.
         client_tags: Where it runs (KIP-708).
-        workers: How many workers it has, which tasks are shared out among.
-        unable: What it could not learn or follow since it joined the group.
+        workers: How many workers it has, among which tasks are shared out.
+        unable: Tasks that it could not learn or follow since it joined the group.
         trouble: The last error of those, for people.
     """
 
@@ -73,16 +73,17 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Word(Struct, frozen=True, kw_only=True):
-    """What the leader tells a member beside its partitions.
+    """The leader's instructions to a member, beside its partitions.
 
     Attributes:
-        learning: What it is to learn.
-        standbys: What it is to have as a standby.
-        being_learned: Which of its active tasks another member learns.
-        acceptable_recovery_lag: The lag within which it is ready; the leader's bound holds for
-            all, or a member with another one would ask for rebalances that change nothing.
+        learning: Tasks that it is to learn.
+        standbys: Tasks of which it is to have a standby.
+        being_learned: Its active tasks that another member learns.
+        acceptable_recovery_lag: The lag in offsets within which it is ready. The leader's bound
+            holds for all, as a member with another one would ask for rebalances that change
+            nothing.
         is_partial: Whether it asks for a rebalance with each task it has learned.
-        is_draft: Whether it gives up what is being learned when it joins.
+        is_draft: Whether it gives up tasks that others learn when it joins.
     """
 
     learning: frozenset[Task] = frozenset()
@@ -97,7 +98,7 @@ def encode_claim(claim: Claim) -> bytes:
     """Return a claim as bytes.
 
     Raises:
-        LocalProtocolError: It exceeds a limit that the reader holds it against.
+        LocalProtocolError: It exceeds a limit of the reader.
     """
     body = bytearray()
     _put(body, claim.generation + 1)
@@ -119,7 +120,7 @@ def decode_claim(data: bytes) -> Claim:
     """Read a claim.
 
     Raises:
-        RemoteProtocolError: The bytes are none, or exceed a limit.
+        RemoteProtocolError: The bytes are not a claim, or exceed a limit.
     """
     reader = _Reader(data)
     says_unable = reader.version >= _WITH_UNABLE
@@ -142,7 +143,7 @@ def decode_claim(data: bytes) -> Claim:
 
 
 def encode_word(word: Word) -> bytes:
-    """Return what the leader tells a member as bytes; errors as `encode_claim`."""
+    """Return the leader's instructions as bytes; raises the errors of `encode_claim`."""
     body = bytearray()
     _put(body, _DRAFT * word.is_draft | _PARTIAL * word.is_partial)
     _put(body, word.acceptable_recovery_lag)
@@ -152,10 +153,10 @@ def encode_word(word: Word) -> bytes:
 
 
 def decode_word(data: bytes) -> Word:
-    """Read what the leader tells a member.
+    """Read the leader's instructions.
 
     Raises:
-        RemoteProtocolError: The bytes are nothing that a leader tells, or exceed a limit.
+        RemoteProtocolError: The bytes are not instructions, or exceed a limit.
     """
     reader = _Reader(data)
     flags = reader.number(_DRAFT | _PARTIAL)
@@ -198,7 +199,7 @@ def _put_tasks(body: bytearray, tasks: Collection[Task]) -> None:
 
 
 def _steps(ascending: Iterable[int]) -> Iterable[int]:
-    """Return how far each number is above the smallest one that could come there."""
+    """Return the distance of each number from the smallest possible one at its place."""
     least = 0
     for number in ascending:
         yield number - least
@@ -240,7 +241,7 @@ def _optional(number: int) -> int | None:
 
 
 class _Reader:
-    """Reads a body; every count is held against the bytes that are left before anything is made."""
+    """Reads a body, and checks every count against the bytes that are left."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) < _HEADER_BYTES or data[0] < _FIRST_VERSION or data[1] not in (0, _COMPRESSED):
@@ -266,7 +267,7 @@ class _Reader:
         raise RemoteProtocolError("user data ends within a number, or a number is too long")
 
     def count(self, most: int, least_bytes: int) -> int:
-        """Read how many things of at least so many bytes follow."""
+        """Read how many items follow, each of at least `least_bytes`."""
         return self.number(min(most, (len(self.body) - self.at) // least_bytes))
 
     def tasks(self) -> list[Task]:
@@ -284,7 +285,7 @@ class _Reader:
         return found
 
     def lags(self) -> Lags:
-        """Read tasks, and how far behind a member is with each."""
+        """Read tasks, and a member's lag with each."""
         tasks = self.tasks()
         return Map({task: _optional(self.number()) for task in tasks})
 
@@ -294,14 +295,14 @@ class _Reader:
         return Map({self.text(TAG_KEY_MAX): self.text(TAG_VALUE_MAX) for _ in pairs})
 
     def text(self, most: int) -> str:
-        """Read a text of at most so many characters."""
+        """Read a text of at most `most` characters."""
         size = self.count(4 * most, 1)
         data = self.body[self.at : self.at + size]
         self.at += size
         try:
             found = data.decode()
         except UnicodeDecodeError:
-            raise RemoteProtocolError(f"a text in user data is no UTF-8: {data!r}") from None
+            raise RemoteProtocolError(f"a text in user data is not UTF-8: {data!r}") from None
         if len(found) > most:
             raise RemoteProtocolError(f"a text of {len(found)} characters, at most {most}")
         return found
@@ -319,5 +320,5 @@ def _inflated(data: bytes) -> bytes:
     except zlib.error as error:
         raise RemoteProtocolError(f"user data cannot be decompressed: {error}") from None
     if len(body) <= BODY_BYTES_MAX and not (inflating.eof and not inflating.unused_data):
-        raise RemoteProtocolError("compressed user data is cut off, or something follows it")
+        raise RemoteProtocolError("compressed user data is truncated, or has bytes after its end")
     return body

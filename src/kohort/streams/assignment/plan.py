@@ -1,4 +1,4 @@
-"""One rebalance at the leader: from what members say to what each of them gets."""
+"""One rebalance at the leader: from the members' claims to their assignments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kohort.streams.assignment.tasks import Task, Topology
 from kohort.values import replace
 
 ASSIGNOR = "kohort-learner"
-"""The name that members agree on, within protocol type `consumer`."""
+"""The name of the protocol of all members, within protocol type `consumer`."""
 
 
 class Joined(Struct, frozen=True):
@@ -35,7 +35,7 @@ class Joined(Struct, frozen=True):
 
     Attributes:
         owned: Its active tasks.
-        claim: What it says beside.
+        claim: Its claim.
     """
 
     owned: frozenset[Task] = frozenset()
@@ -43,11 +43,11 @@ class Joined(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a rebalance leads to.
+    """The result of a rebalance.
 
     Attributes:
-        target: Where each task is to be in the end.
-        transition: What holds until the next rebalance.
+        target: The final place of each task.
+        transition: Grants and learners until the next rebalance.
         standbys: The members that have a standby of each task.
     """
 
@@ -59,7 +59,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 def read_joined(topology: Topology, subscriptions: Mapping[str, Subscription]) -> dict[str, Joined]:
     """Return the members as they joined, by member id.
 
-    User data that is none hurts only its member: it keeps its tasks and has no state besides.
+    Invalid user data affects only its member: it keeps its tasks, and counts as having no other
+    state.
     """
     return {member: _joined(topology, each) for member, each in subscriptions.items()}
 
@@ -81,15 +82,15 @@ def situation(
     overdue: frozenset[str] = frozenset(),
     newcomers: frozenset[str] | None = None,
 ) -> Situation:
-    """Return who has what, contradictions settled.
+    """Return which member has which tasks, with contradictions resolved.
 
     Args:
         tasks: All tasks, in order.
         stateless: Numbers of the sub-topologies without state.
         members: The members as they joined.
-        settings: What the group agrees on.
-        overdue: Members whose time to leave is over, beside those that say so themselves.
-        newcomers: Members that were not in the last generation; None: as they say themselves.
+        settings: The settings of the group.
+        overdue: Members whose time to leave is over, beside those whose own claim says so.
+        newcomers: Members that were not in the last generation; None: according to their claims.
     """
     known = tuple(tasks)
     members = {member: _without_failures(each) for member, each in members.items()}
@@ -112,7 +113,7 @@ def situation(
 
 
 def _without_failures(joined: Joined) -> Joined:
-    """Return a member that has no state of what it could not learn or follow."""
+    """Return a member without the state of tasks that it could not learn or follow."""
     claim = joined.claim
     if not claim.unable:
         return joined
@@ -127,7 +128,7 @@ def _without_failures(joined: Joined) -> Joined:
 
 
 def make_plan(found: Situation, settings: LearnerSettings) -> Plan:
-    """Return what a rebalance leads to."""
+    """Return the result of a rebalance."""
     target = assign(found, settings)
     transition = refine(target, found.current, found.readiness, found.leaving, settings.budget)
     standbys = place_standbys(found, target, transition, settings)
@@ -135,10 +136,10 @@ def make_plan(found: Situation, settings: LearnerSettings) -> Plan:
 
 
 def is_settled_but_not_balanced(found: Situation, plan: Plan, settings: LearnerSettings) -> bool:
-    """Whether a plan leaves nothing for anybody to wait for, and another one would move tasks.
+    """Whether no member has to wait after a plan, and another plan would move tasks.
 
-    What is being learned stays where it is, even above the band. Once all of it is granted, no
-    member has a reason to ask for the rebalance that evens that out.
+    Tasks that are being learned stay where they are, even above the band. Once all of them are
+    granted, no member has a reason to ask for the rebalance that evens the loads out.
     """
     transition = plan.transition
     if transition.learners or len(transition.grants) < len(plan.target.active):
@@ -156,7 +157,7 @@ def is_settled_but_not_balanced(found: Situation, plan: Plan, settings: LearnerS
 def assignments(
     plan: Plan, members: Iterable[str], topology: Topology, settings: LearnerSettings
 ) -> dict[str, Assignment]:
-    """Return what each member is told."""
+    """Return the assignment of each member."""
     transition = plan.transition
     active = _by_member(members, transition.grants.items())
     learning = _by_member(active, transition.learners.items())
@@ -238,9 +239,9 @@ def _current(
 def _settled(
     claims: Mapping[str, tuple[frozenset[Task], int]],
 ) -> tuple[dict[Task, str], frozenset[Task]]:
-    """Return who has each task, and which are claimed by others too (KIP-792).
+    """Return the owner of each task, and the tasks that others claim, too (KIP-792).
 
-    The claim of the highest generation holds; of two of that generation neither does.
+    The claim of the highest generation counts; if there are two of that generation, neither does.
     """
     best: dict[Task, tuple[int, str | None]] = {}
     contested: set[Task] = set()
@@ -258,7 +259,7 @@ def _settled(
 
 
 def _better(task: Task, one: str | None, other: str, readiness: Readiness, leaving: Leaving) -> str:
-    """Return which of two members goes on learning a task: one that stays, then the nearer one."""
+    """Return which of two members goes on learning: one that stays, then the smaller lag."""
     if one is None:
         return other
     holders = readiness.holders(task)

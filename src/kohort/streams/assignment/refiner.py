@@ -1,8 +1,8 @@
-"""The refiner: what of a target may be granted now, and who learns what meanwhile.
+"""The refiner: which part of a target to grant now, and which members learn meanwhile.
 
-A task without an owner goes at once. One with an owner that stays goes only to a member that is
+A task without an owner moves at once. One with an owner that stays moves only to a member that is
 ready for it: the owner gives it up in this rebalance and the next one grants it. Only a leaving
-member whose time is over gives up what nobody is ready for.
+member whose time is over gives up tasks for which no member is ready.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kohort.streams.assignment.tasks import Task
 def refine(
     target: Target, current: Current, readiness: Readiness, leaving: Leaving, budget: int | None
 ) -> Transition:
-    """Return what holds until the next rebalance.
+    """Return grants and learners until the next rebalance.
 
     Args:
-        target: Where each task is to be in the end.
-        current: Who has what.
-        readiness: How far members are behind with what they do not process.
+        target: The final place of each task.
+        current: Which member has which tasks.
+        readiness: The members' lags with tasks that they do not process.
         leaving: Members that are leaving.
         budget: The most tasks that may be learned at once; None: any number. A standby that
             becomes a learner costs nothing.
@@ -45,7 +45,7 @@ def refine(
             if grants[task] != goal and readiness.is_able(task, goal):
                 waiting.append((task, goal))
         elif readiness.is_ready(task, goal) or owner in leaving.overdue:
-            learners[task] = goal  # it learns to the end, which comes when the owner lets go
+            learners[task] = goal  # it goes on learning until the owner has given the task up
         else:
             grants[task] = owner
             if readiness.is_able(task, goal):
@@ -65,10 +65,10 @@ def _keep_learner(task: Task, current: Current, learners: dict[Task, str]) -> No
 def _at_once(
     task: Task, goal: str, current: Current, readiness: Readiness, leaving: Leaving
 ) -> str:
-    """Return who processes a task that has no owner.
+    """Return the member to process a task that has no owner.
 
-    A ready learner, the member that gave it up for this rebalance, a member with a ready standby,
-    the learner, whoever has most of its state, and else the member it is meant for.
+    In this order: a ready learner, the member that gave it up for this rebalance, a member with a
+    ready standby, the learner, the member with most of its state, and else its target.
     """
     learner, previous = current.learner.get(task), current.previous.get(task)
     stays = [each for each in readiness.holders(task) if each not in leaving.members]
@@ -90,9 +90,9 @@ def _begin(
     current: Current,
     budget: int | None,
 ) -> None:
-    """Let members learn: those that do already, those with a standby, and others if it is allowed.
+    """Choose learners: present ones, those with a standby, and others within the budget.
 
-    Of the others come first those that wait first.
+    Of the others, tasks that come first in `waiting` come first.
     """
     fresh: list[tuple[Task, str]] = []
     for task, goal in waiting:
@@ -110,7 +110,7 @@ def _begin(
 def _sort(
     waiting: list[tuple[Task, str]], grants: dict[Task, str], target: Target, leaving: Leaving
 ) -> None:
-    """Sort what is to be learned: what leaving members have, then what the heaviest have."""
+    """Sort tasks to learn: first those of leaving members, then those of the heaviest."""
     counts, workers = Counter(grants.values()), target.workers
     loads = {member: count / workers.get(member, 1) for member, count in counts.items()}
 

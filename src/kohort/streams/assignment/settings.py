@@ -1,4 +1,4 @@
-"""What the members of a group agree on about learners; those of the leader hold for all."""
+"""The settings of a group for learners; those of the leader apply to all members."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TAG_VALUE_MAX = 30
 
 
 class Rollout(IntEnum):
-    """The versions in which the draft of KIP-429 was to be delivered; each has those before it."""
+    """The steps of the draft of KIP-429; each includes the earlier ones."""
 
     NEWCOMERS = 1
-    """Only members that were not there in the last generation learn."""
+    """Only members that were not in the last generation learn."""
     SCALE_DOWN = 2
-    """What a leaving member has is learned by those that stay."""
+    """Members that stay learn the tasks of leaving members."""
     EAGER = 3
     """A learner may ask for a rebalance with each task that it has learned."""
     BALANCED = 4
@@ -36,19 +36,19 @@ class LearnerSettings(Struct, frozen=True, kw_only=True):
 
     Attributes:
         handover: "until-grant": an owner processes a task until it is granted to another member.
-            "draft": it gives up what is being learned before it joins, with every rebalance.
-        rollout: How much of the draft is in force.
+            "draft": it gives up tasks that others learn before it joins, with every rebalance.
+        rollout: How much of the draft applies.
         acceptable_recovery_lag: The most offsets that a learner may be behind to be ready
             (KIP-441).
-        max_warmup_learners: The most tasks that are learned at once in the group, those that a
-            standby is turned into not counted; None, and below `Rollout.BALANCED`: no limit.
+        max_warmup_learners: The most tasks that are learned at once in the group, without learners
+            that were standbys before; None, and below `Rollout.BALANCED`: no limit.
         num_standby_replicas: Standbys of each stateful task.
         stream_imbalance_percentage: How far from the mean a member's number of tasks may be. The
             nearest integers below and above the mean are always allowed.
         learner_partial_rebalance: Whether a learner asks for a rebalance with each task it has
             learned, or once it has learned all. Counts from `Rollout.EAGER` on.
-        scale_down_timeout_ms: After that time a leaving member has to go, whatever was learned;
-            None: never.
+        scale_down_timeout_ms: Milliseconds after which a leaving member must go, even if its tasks
+            were not learned; None: never.
         rack_aware_assignment_tags: Client tags in which a task's replicas should differ (KIP-708).
     """
 
@@ -94,7 +94,7 @@ class LearnerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def percentage(self) -> float:
-        """The imbalance that is allowed; below `Rollout.BALANCED` there is none to be chosen."""
+        """The allowed imbalance; below `Rollout.BALANCED` it cannot be chosen."""
         return self.stream_imbalance_percentage if self.rollout >= Rollout.BALANCED else 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""The state of the group when a rebalance begins: arguments of the assignor and of the refiner."""
+"""The state of the group when a rebalance begins: input of the assignor and the refiner."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from msgspec import Struct, field
 from kohort.streams.assignment.tasks import Task
 
 UNABLE_MAX = 8
-"""A member that could not learn so many tasks is given no other ones to learn."""
+"""A member that has failed to learn this many tasks gets no others to learn."""
 
 
 class Current(Struct, frozen=True, kw_only=True):
-    """What the members have.
+    """The tasks of the members.
 
     Attributes:
         owner: The member that processes a task, by task.
         previous: The member that gave a task up when it joined, because it is being learned.
         learner: The member that learns a task, by task.
         standbys: The members that have a standby of a task, by task.
-        contested: Tasks that somebody else than their owner claims: nobody else may get these
+        contested: Tasks that another member than the owner claims: no other member may get these
             until that claim is gone.
     """
 
@@ -32,12 +32,13 @@ class Current(Struct, frozen=True, kw_only=True):
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
-    """How far members are behind with state that is not active there.
+    """The members' lags with state that is not active there.
 
     Attributes:
-        lags: For each task the offset lag by member; None: not known.
-        acceptable: The most that a member may be behind to be ready.
-        unable: What each member could not learn or follow; those without a failure are left out.
+        lags: For each task the lag in offsets by member; None: not known.
+        acceptable: The largest lag, in offsets, of a ready member.
+        unable: The tasks that each member could not learn or follow; members without a failure are
+            left out.
     """
 
     lags: Mapping[Task, Mapping[str, int | None]] = field(default_factory=dict)
@@ -50,9 +51,10 @@ class Readiness(Struct, frozen=True, kw_only=True):
         return lag is not None and lag <= self.acceptable
 
     def is_able(self, task: Task, member: str) -> bool:
-        """Whether a member may be told to learn or follow a task.
+        """Whether a member may be asked to learn or follow a task.
 
-        One with many failures has a trouble of its own, such as a disk: it is told nothing more.
+        A member with many failures has a problem of its own, such as its disk, and gets no more
+        tasks.
         """
         failed = self.unable.get(member, ())
         return task not in failed and len(failed) < UNABLE_MAX
@@ -79,13 +81,13 @@ class Leaving(Struct, frozen=True):
     overdue: frozenset[str] = frozenset()
 
     def stayers(self, members: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the members that tasks may go to; where all are leaving, those that may stay."""
+        """Return the members that may get tasks; if all are leaving, those that may stay."""
         found = tuple(each for each in members if each not in self.members)
         return found or tuple(each for each in members if each not in self.overdue)
 
 
 class Situation(Struct, frozen=True, kw_only=True):
-    """All that the assignor looks at.
+    """The complete input of the assignor.
 
     Attributes:
         tasks: All tasks, in order.
@@ -93,10 +95,10 @@ class Situation(Struct, frozen=True, kw_only=True):
         members: All members, in order.
         newcomers: Members that were not in the last generation.
         leaving: Members that are leaving.
-        current: What the members have.
-        readiness: How far they are behind with what they do not process.
+        current: The tasks of the members.
+        readiness: The members' lags with tasks that they do not process.
         client_tags: The tags of each member (KIP-708).
-        workers: How many workers each member has; 1 where nothing is said.
+        workers: How many workers each member has; 1 by default.
     """
 
     tasks: tuple[Task, ...]
@@ -111,12 +113,12 @@ class Situation(Struct, frozen=True, kw_only=True):
 
 
 class Target(Struct, frozen=True):
-    """Where each task is to be in the end.
+    """The final place of each task.
 
     Attributes:
         active: The member of each task.
         stateless: Numbers of the sub-topologies without state.
-        workers: How many workers each member has; 1 where nothing is said.
+        workers: How many workers each member has; 1 by default.
     """
 
     active: Mapping[Task, str]
@@ -125,12 +127,12 @@ class Target(Struct, frozen=True):
 
 
 class Transition(Struct, frozen=True):
-    """What holds until the next rebalance.
+    """Grants and learners until the next rebalance.
 
     Attributes:
-        grants: Who processes which task. A task that is handed over is not here: its owner gives
-            it up, and the next rebalance grants it.
-        learners: Who learns which task.
+        grants: The member that processes each task. A task that is being handed over is missing:
+            its owner gives it up, and the next rebalance grants it.
+        learners: The member that learns each task.
     """
 
     grants: Mapping[Task, str]

@@ -1,4 +1,4 @@
-"""Standby replicas: copies of the state of tasks, at other members than the active ones.
+"""Standby replicas: copies of the state of tasks, on other members than the active ones.
 
 A standby stays where it is. New ones go to the former owner of a task that moved, then to members
 that have state of the task, then to the member with the fewest. With rack-aware tags (KIP-708) the
@@ -22,10 +22,10 @@ def place_standbys(
     """Return the members that have a standby of each task; tasks without one are left out.
 
     Args:
-        situation: Who had what.
-        target: Where tasks are to be.
-        transition: Where they are now, and who learns.
-        settings: What the group agrees on.
+        situation: The state before the rebalance.
+        target: The final place of each task.
+        transition: Grants and learners of this rebalance.
+        settings: The settings of the group.
     """
     stateful = [t for t in target.active if t[0] not in target.stateless]
     stayers = situation.leaving.stayers(situation.members)
@@ -42,7 +42,7 @@ def place_standbys(
 
 
 class _Placing:
-    """The standbys, while they are worked out."""
+    """The standbys, while they are computed."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _Placing:
             heapify(heap)
 
     def wanted(self, task: Task) -> int:
-        """Return how many standbys a task gets; one that was made a learner counts."""
+        """Return how many standbys a task gets; one that became a learner counts."""
         learner = self.transition.learners.get(task)
         borrowed = learner in self.situation.current.standbys.get(task, ())
         return self.replicas - borrowed
@@ -84,7 +84,7 @@ class _Placing:
         return {self.transition.grants.get(task, owner), learner, *unable}
 
     def keep(self, task: Task) -> None:
-        """Keep what is there."""
+        """Keep existing standbys."""
         barred, kept = self.barred(task), self.found.setdefault(task, [])
         for member in self.situation.current.standbys.get(task, ()):
             if len(kept) == self.wanted(task):
@@ -93,7 +93,7 @@ class _Placing:
                 self._put(kept, member)
 
     def add(self, task: Task, goal: str) -> None:
-        """Add what is missing."""
+        """Add missing standbys."""
         kept, barred = self.found[task], self.barred(task)
         for member in self._with_state(task):
             if len(kept) >= self.wanted(task):
@@ -107,7 +107,7 @@ class _Placing:
             self._put(kept, best)
 
     def spread(self, task: Task, goal: str) -> None:
-        """Move a standby where its tags differ from more of the others, as long as one can."""
+        """Move standbys to members with tags that differ more from the others, if possible."""
         kept, barred = self.found[task], self.barred(task)
         for _ in range(len(kept) if len(self.alike) > 1 else 0):
             worst = max(kept, key=lambda each: (self._clashes(each, task, goal), each))

@@ -1,9 +1,9 @@
-"""The assignor: where each task is to be in the end.
+"""The assignor: it computes the final place of each task.
 
 As little as possible moves: a task stays with its owner, and with the member that learns it, while
-loads are within the band. Tasks with state and tasks without are balanced apart from each other.
-The assignors of `kohort.group` are no help here: their loads are exactly even, and with any member
-allowed to have any task, counting gives the fewest moves.
+loads are within the band. Tasks with state and tasks without are balanced separately. The
+assignors of `kohort.group` do not fit: their loads are exactly even. Here any member may have any
+task, so counting gives the fewest moves.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PERMILLE = 1000
 def band(tasks: int, workers: int, percentage: float, own: int = 1) -> tuple[int, int]:
     """Return the fewest and the most tasks of a member that count as balanced.
 
-    A percentage alone is often infeasible: 0.2 would allow nothing for 5 tasks on 3 members. So
+    A percentage alone is often infeasible: 0.2 would allow no plan for 5 tasks on 3 members. So
     the integers next to the mean always belong to the band.
 
     Args:
         tasks: How many tasks there are.
         workers: How many workers all members have.
-        percentage: How far from the mean is allowed.
+        percentage: Allowed deviation from the mean (0.2 is 20 %).
         own: How many workers the member has.
     """
     permille = round(percentage * _PERMILLE)
@@ -40,11 +40,11 @@ def band(tasks: int, workers: int, percentage: float, own: int = 1) -> tuple[int
 
 
 def assign(situation: Situation, settings: LearnerSettings) -> Target:
-    """Return where each task is to be.
+    """Return the final place of each task.
 
     Args:
-        situation: Who has what.
-        settings: What the group agrees on.
+        situation: The state of the group.
+        settings: The settings of the group.
     """
     stayers = situation.leaving.stayers(situation.members)
     stateless = situation.stateless
@@ -60,7 +60,7 @@ def assign(situation: Situation, settings: LearnerSettings) -> Target:
 
 
 class _Sharing:
-    """Shares out the tasks of one kind, while that is worked out; members are numbers here."""
+    """Shares out the tasks of one kind; members are numbers here."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _Sharing:
         """The members that may get tasks which have an owner that stays."""
         self.kept: list[list[Task]] = [[] for _ in everybody]
         self.learned: list[list[Task]] = [[] for _ in everybody]
-        """What a member learns stays with it, even above the band: it is not given up half-way."""
+        """Tasks that a member learns stay with it, even above the band."""
         self.orphans: list[Task] = []
         self._keep(tasks, is_stateful)
         self.counts = [
@@ -94,7 +94,7 @@ class _Sharing:
         self.most = [max(high, len(n)) for high, n in zip(self.highs, self.learned, strict=True)]
 
     def _weigh(self, tasks: int, percentage: float) -> None:
-        """Work out each member's band, and what a task counts there: less with more workers."""
+        """Compute each member's band, and the weight of a task there: less with more workers."""
         workers = [self.situation.workers.get(member, 1) for member in self.members]
         total, common = sum(workers), lcm(*set(workers))
         bands = {own: band(tasks, total, percentage, own) for own in set(workers)}
@@ -200,7 +200,7 @@ class _Sharing:
             heapreplace(heap, self._fullness(loads[number], number))
 
     def _fullness(self, load: int, number: int) -> tuple[int, int, int, int]:
-        """Return by what members are compared: those below their band come first."""
+        """Return the sort key of members: those below their band come first."""
         weight = self.weights[number]
         steps = (load >= self.lows[number]) + (load >= self.highs[number])
         return steps, load * weight, self.others[number] * weight, number
@@ -232,7 +232,7 @@ class _Sharing:
         return next((n for n in self._known(readiness.holders(task)) if room[n] > 0), None)
 
     def _dealt(self, moving: Sequence[Task], room: list[int]) -> dict[Task, int]:
-        """Return who gets what: by state, then orphans in turn, then what moves in blocks."""
+        """Return each task's new member: by state, then orphans in turn, then moves in blocks."""
         placed: dict[Task, int] = {}
         for task in (*self.orphans, *moving):
             number = self._place(task, room)
@@ -253,13 +253,13 @@ class _Sharing:
 
 
 class _Mending:
-    """Takes tasks from receivers that could not learn them, while that is worked out."""
+    """Takes tasks from receivers that could not learn them."""
 
     def __init__(self, sharing: _Sharing, placed: dict[Task, int]) -> None:
         self.sharing = sharing
         self.placed = placed
         self.owners: dict[Task, int] = {}
-        """The members that process what is placed elsewhere, where they stay."""
+        """The members that stay and now process tasks that are placed elsewhere."""
         current, numbers = sharing.situation.current, sharing.numbers
         for task in placed:
             owner = current.owner.get(task) or current.previous.get(task, "")
@@ -267,7 +267,7 @@ class _Mending:
                 self.owners[task] = numbers[owner]
 
     def mend(self) -> None:
-        """Swap such tasks, or give them to the lightest; the last resort is who has it already."""
+        """Swap such tasks, or give them to the lightest; as a last resort, leave them."""
         for task, number in list(self.placed.items()):
             if self.placed[task] != number or self._may(task, number):
                 continue
@@ -281,7 +281,7 @@ class _Mending:
         return can_take and sharing.situation.readiness.is_able(task, sharing.members[number])
 
     def _swapped(self, task: Task, number: int) -> bool:
-        """Exchange it for a task that another receiver gets."""
+        """Exchange the task for one that another receiver gets."""
         for other, receiver in self.placed.items():
             if receiver != number and self._may(task, receiver) and self._may(other, number):
                 self.placed[task], self.placed[other] = receiver, number
@@ -289,7 +289,7 @@ class _Mending:
         return False
 
     def _replaced(self, task: Task, number: int) -> bool:
-        """Let the owner keep it, and give up another one."""
+        """Let the owner keep the task, and give up another one."""
         owner = self.owners.get(task)
         if owner is None:
             return False
@@ -304,7 +304,7 @@ class _Mending:
         return True
 
     def _given_on(self, task: Task, number: int) -> None:
-        """Give it to the lightest that may have it; between equals its owner keeps it."""
+        """Give the task to the lightest member that may have it; on a tie its owner keeps it."""
         sharing, owner = self.sharing, self.owners.get(task)
         counts, weights = sharing.counts, sharing.weights
         able = [n for n in range(len(sharing.members)) if n == owner or self._may(task, n)]

@@ -12,7 +12,7 @@ from kohort.types import TopicPartition
 
 
 class Task(NamedTuple):
-    """One task: a sub-topology, for one number of partition of all its topics."""
+    """One task: a sub-topology, for one partition number of all its topics."""
 
     sub_topology: int
     partition: int
@@ -25,8 +25,8 @@ class SubTopology(Struct, frozen=True):
     """A part of an application whose tasks exchange no data with other parts.
 
     Attributes:
-        topics: What it reads; these are co-partitioned.
-        is_stateful: Whether its tasks have state, which has to be restored where they go.
+        topics: The topics that it reads, which are co-partitioned.
+        is_stateful: Whether its tasks have state, which must be restored where they go.
     """
 
     topics: tuple[str, ...]
@@ -34,10 +34,10 @@ class SubTopology(Struct, frozen=True):
 
 
 class Topology:
-    """What an application consists of; the same at all members.
+    """The sub-topologies of an application; the same on all members.
 
     Attributes:
-        sub_topologies: Its parts; a part's number is its place here.
+        sub_topologies: Its parts; a part's number is its index here.
         number_of: The number of the part that reads a topic, by topic.
         stateless: The numbers of the parts without state.
     """
@@ -91,11 +91,11 @@ class Topology:
     def steady(self, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
         """Return the numbers of partitions to plan with while topics grow.
 
-        A part with state keeps the tasks that it had: the state of its keys is divided among those.
-        One without state has as many as all its topics have partitions.
+        A part with state keeps its tasks, because the state of its keys is divided among them. One
+        without state has as many tasks as all its topics have partitions.
 
         Args:
-            before: The numbers when the instance started; those that its state was made for.
+            before: The numbers when the instance started, for which its state was made.
             now: The numbers of the topics that exist.
         """
         counts = dict(now)
@@ -116,6 +116,6 @@ class Topology:
         )
 
     def tasks_of(self, owned: Iterable[TopicPartition]) -> set[Task]:
-        """Return the tasks that read any of the partitions; unknown topics are passed over."""
+        """Return the tasks that read any of the partitions; unknown topics are ignored."""
         numbers = self.number_of
         return {Task(numbers[topic], partition) for topic, partition in owned if topic in numbers}

@@ -1,4 +1,4 @@
-"""A store in memory: for tests, and for state that is small enough to be restored at each start."""
+"""A store in memory: for tests, and for state small enough to restore at each start."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class MemoryStore(Store):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._values: dict[bytes, bytes] = {}
-        self._keys: list[bytes] | None = []  # in order; None when it has to be made anew
+        self._keys: list[bytes] | None = []  # in order; None when it must be sorted again
         self._is_closed = False
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._is_closed = True
         for layer in (self._new, self._drained, self._values):
             layer.clear()
@@ -48,8 +48,8 @@ class MemoryStore(Store):
                 values.pop(key, None)
             else:
                 values[key] = value
-        # Overwritten keys keep their order, but to find that out takes as long as to sort again:
-        # sorting what is nearly in order is linear.
+        # Overwritten keys keep their order, but checking that takes as long as sorting again, which
+        # # is linear for keys that are nearly in order.
         self._keys = None
 
     def _check(self) -> None:

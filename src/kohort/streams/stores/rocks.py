@@ -24,7 +24,7 @@ with needed_by("a RocksDB store"):
 
 _MIB = 1 << 20
 _BATCH = 10_000  # keys that are restored in one write
-# A process may have dozens of stores; the block cache is one for all of them.
+# A process may have dozens of stores; they share one block cache.
 _BLOCK_CACHE = 64 * _MIB
 _WRITE_BUFFER = 16 * _MIB
 _OPEN_FILES = 256
@@ -35,13 +35,13 @@ class RocksStore(Store):
 
     Args:
         name: Its name in the program.
-        path: Its directory; made if missing.
+        path: Its directory; created if missing.
 
     Raises:
         DamagedStateError: RocksDB cannot read its files.
         StateInUseError: The database is open elsewhere.
         StateDiskFullError: The disk is full.
-        StateError: It cannot be opened for another reason, which is named.
+        StateError: It cannot be opened for another reason; the message has it.
     """
 
     is_persistent = True
@@ -57,11 +57,11 @@ class RocksStore(Store):
         self._logged = rocksdict.WriteOptions()
         self._logged.sync = True
         self._unlogged = rocksdict.WriteOptions()
-        # an attribute, whatever the stubs of rocksdict say
+        # an attribute, although the stubs of rocksdict say otherwise
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - for the type checker
 
     def close(self) -> None:
-        """Close the database; changes that are not flushed are dropped."""
+        """Close the database; unflushed changes are dropped."""
         # An iterator would keep the database open, and so locked for the next owner.
         for cursor in list(self._cursors):
             cursor.close()
@@ -73,7 +73,7 @@ class RocksStore(Store):
         self._drained.clear()
 
     def flush(self) -> None:
-        """Write durably what was drained and restored; see `Store.flush`."""
+        """Write drained and restored changes durably; see `Store.flush`."""
         super().flush()
         if self._has_unlogged:
             with self._naming("flushed"):
@@ -102,7 +102,7 @@ class RocksStore(Store):
             self._write_batch(changes.items(), self._logged)
 
     def _load(self, changes: Iterable[Change]) -> None:
-        """Write in large batches and without the write-ahead log: the next flush makes it last."""
+        """Write in large batches without the write-ahead log: the next flush makes it durable."""
         self._open()
         rest = iter(changes)
         while batch := list(islice(rest, _BATCH)):
@@ -126,7 +126,7 @@ class RocksStore(Store):
 
     @contextmanager
     def _naming(self, done: str) -> Iterator[None]:
-        """Give what RocksDB raises, which is always a plain Exception, its name."""
+        """Turn errors of RocksDB, which are plain exceptions, into ours."""
         try:
             yield
         except StateError:
@@ -156,7 +156,7 @@ class _Cursor(Iterator[tuple[bytes, bytes]]):
         self._items = None
 
 
-# What RocksDB says, and which of our errors that is.
+# Messages of RocksDB, and the errors that they become.
 _KINDS: tuple[tuple[str, type[StateError]], ...] = (
     ("No space left", StateDiskFullError),
     ("Disk quota exceeded", StateDiskFullError),
@@ -185,6 +185,6 @@ def _options() -> rocksdict.Options:
     options.set_max_open_files(_OPEN_FILES)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(_MIB)
-    # A torn end of the write-ahead log is what a crash leaves; that was not acknowledged.
+    # A crash leaves a torn end of the write-ahead log; that part was not acknowledged.
     options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
     return options

@@ -1,12 +1,13 @@
-"""The key-value store of a task: what every kind of store has in common.
+"""The key-value store of a task: the common part of all kinds of store.
 
-A store has three layers. What was put since the last `changes` is *new*; what `changes` gave and no
-`flush` has written yet is *drained*; everything else is in the backend, on disk or in memory. So
-the backend never has what the changelog topic has not acknowledged, if the caller keeps this order:
+A store has three layers. Changes since the last `changes` are *new*; those that `changes` returned
+and no `flush` has written yet are *drained*; everything else is in the backend, on disk or in
+memory. So the backend only has changes that the changelog topic has acknowledged, if the caller
+keeps this order:
 
-1. `changes` gives what goes to the changelog topic;
-2. the topic acknowledges it;
-3. `flush` writes just that to the backend; what came meanwhile stays new.
+1. `changes` returns the changes for the changelog topic;
+2. the topic acknowledges them;
+3. `flush` writes exactly these to the backend; later changes stay new.
 
 After a crash the backend is then a prefix of the changelog, which only has to be replayed from the
 checkpoint on. A store is not thread-safe: one task uses it.
@@ -33,7 +34,7 @@ class Store(ABC):
 
     Attributes:
         name: Its name in the program.
-        is_persistent: Whether what was flushed is still there when the process starts again.
+        is_persistent: Whether flushed state survives a restart of the process.
     """
 
     is_persistent = False
@@ -42,10 +43,10 @@ class Store(ABC):
         self.name = name
         self._new: dict[bytes, bytes | None] = {}
         self._drained: dict[bytes, bytes | None] = {}
-        # what `_new` had of each key that was changed since `begin`; () for nothing
+        # the former entry of `_new` for each key changed since `begin`; () for none
         self._undo: list[tuple[bytes, bytes | tuple[()] | None]] = []
 
-    # ---------------------------------------------------------------------------- what tasks use
+    # ----------------------------------------------------------------------------------- for tasks
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None without one."""
@@ -69,7 +70,7 @@ class Store(ABC):
         self._set(key, value)
 
     def delete(self, key: bytes) -> None:
-        """Remove a key; one that is not there is no error.
+        """Remove a key, if it exists.
 
         Raises:
             TypeError: The key is not bytes.
@@ -81,7 +82,7 @@ class Store(ABC):
     def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Return keys that begin with a prefix, and their values, in order of keys.
 
-        What is changed while the iterator is used does not change what it returns.
+        Later changes do not affect the iterator.
         """
         return self.scan(prefix, _after_prefix(prefix))
 
@@ -90,7 +91,7 @@ class Store(ABC):
 
         Args:
             low: The lowest key.
-            high: The first key that is not wanted; None for all to the end.
+            high: The first key after the range; None: to the end.
         """
         over = {
             key: value
@@ -107,11 +108,11 @@ class Store(ABC):
         return sum(1 for _ in self.scan())
 
     def begin(self) -> None:
-        """Remember how things are, for `undo`."""
+        """Begin changes that `undo` can take back."""
         self._undo.clear()
 
     def undo(self) -> None:
-        """Take back everything since `begin`; neither `changes` nor `restore` may come between."""
+        """Undo everything since `begin`; neither `changes` nor `restore` may come in between."""
         for key, before in reversed(self._undo):
             if isinstance(before, tuple):
                 del self._new[key]
@@ -119,17 +120,17 @@ class Store(ABC):
                 self._new[key] = before
         self._undo.clear()
 
-    # ---------------------------------------------------------------------- what the runtime uses
+    # ----------------------------------------------------------------------------- for the runtime
 
     @property
     def pending(self) -> int:
-        """How many keys are in memory only: a flush is due before that takes too much of it."""
+        """How many keys are only in memory, to decide when a flush is due."""
         return len(self._new) + len(self._drained)
 
     def changes(self) -> list[Change]:
-        """Return what changed since the last call, with the last value of each key.
+        """Return the changes since the last call, with the last value of each key.
 
-        It goes to the changelog topic; `flush` comes after the topic acknowledged it.
+        Send them to the changelog topic, and call `flush` after the topic has acknowledged them.
         """
         self._undo.clear()
         drained = list(self._new.items())
@@ -140,8 +141,7 @@ class Store(ABC):
     def flush(self) -> None:
         """Write durably what `changes` returned, and what was restored.
 
-        What has not been drained yet stays in memory. After an error nothing is forgotten: the
-        same may be tried again.
+        Later changes stay in memory. After an error nothing is lost: the call may be repeated.
 
         Raises:
             StateDiskFullError: The disk is full.
@@ -157,7 +157,7 @@ class Store(ABC):
 
         Raises:
             LocalProtocolError: There are changes that are not flushed.
-            StateError: As `flush`.
+            StateError: The backend cannot write.
         """
         if self._new or self._drained:
             raise LocalProtocolError(
@@ -168,7 +168,7 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release files and memory; what is not flushed is dropped, the changelog repeats it."""
+        """Release files and memory; unflushed changes are dropped, but the changelog has them."""
 
     # -------------------------------------------------------------------------------- the backend
 
@@ -191,7 +191,7 @@ class Store(ABC):
 
 
 def _after_prefix(prefix: bytes) -> bytes | None:
-    """Return the first key after all keys with a prefix; None if there is no such key."""
+    """Return the first key after all keys with a prefix; None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
@@ -199,7 +199,7 @@ def _after_prefix(prefix: bytes) -> bytes | None:
 def _merged(
     below: Iterator[tuple[bytes, bytes]], over: dict[bytes, bytes | None]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Return items of the backend and, over them, those in memory."""
+    """Return items of the backend, overlaid by those in memory."""
     kept = (item for item in below if item[0] not in over)
     found = [(key, value) for key, value in sorted(over.items()) if value is not None]
     return merge(kept, found, key=_FIRST)
