@@ -106,6 +106,11 @@ class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
             if value is not None and name.endswith(_COUNTED) and value < 0:
                 raise ConfigError(f"{dotted(name)} is {value}; it cannot be negative")
 
+    @property
+    def setup_ms(self) -> int:
+        """How long opening a connection may take."""
+        return min(self.socket_connection_setup_timeout_ms, self.request_timeout_ms)
+
     def addresses(self) -> list[tuple[str, int]]:
         """Return the bootstrap addresses as host and port."""
         servers = strings("bootstrap.servers", self.bootstrap_servers)

@@ -50,8 +50,7 @@ _ERROR_AT = 4
 
 # Part of a session after which the client authenticates again; Java's takes 85 % to 95 %.
 _SESSION_USED = 0.9
-# Of a garbled answer; event loops do not take times of any length.
-_LONGEST_SESSION_MS = 24 * 3_600_000
+_LONGEST_SESSION_MS = 24 * 3_600_000  # of a garbled answer: event loops refuse longer times
 
 
 class ConnectionState(Enum):

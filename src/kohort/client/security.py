@@ -56,7 +56,7 @@ def _authenticator(config: ClientConfig) -> Authenticator:
     if config.mechanism == "OAUTHBEARER":
         from kohort.client.oauth import TokenEndpoint, called
 
-        provider, timeout_ms = config.sasl_oauth_token_provider, _setup_ms(config)
+        provider, timeout_ms = config.sasl_oauth_token_provider, config.setup_ms
         endpoint = None if provider else TokenEndpoint(config, timeout_ms / 1000)
         token = endpoint.token if endpoint else called(provider) if provider else None
         assert token is not None  # the settings are checked
@@ -72,7 +72,3 @@ def _authenticator(config: ClientConfig) -> Authenticator:
     if config.mechanism == "PLAIN":
         return Plain(username, password)
     return ScramAuthenticator(config.mechanism, username, password, is_token=is_token)
-
-
-def _setup_ms(config: ClientConfig) -> int:
-    return min(config.socket_connection_setup_timeout_ms, config.request_timeout_ms)
