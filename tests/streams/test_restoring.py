@@ -109,6 +109,47 @@ async def _truncated() -> None:
         assert "kohort streams reset a" in str(held.error)
 
 
+def test_a_grant_is_replayed_beyond_what_was_committed_or_released_last() -> None:
+    """An owner that died may have stored changes after that."""
+    run(_beyond())
+
+
+async def _beyond() -> None:
+    async with after_a_reset(4) as stand:
+        stand.ends.end = 100
+        stand.owning._grant(TASK)
+        held: Any = stand.owning.held[TASK]
+        await until(lambda: held.replay is not None and held.replay.is_urgent)
+        held.replay.moved_to(CHANGELOG, 57)
+        for _ in range(20):  # turns of the loop, in which nothing may happen
+            await asyncio.sleep(0)
+        assert stand.owning.in_role(Role.RESTORING) == [held]
+        held.replay.moved_to(CHANGELOG, 100)
+        await until(lambda: held.job is None)
+        assert stand.owning.in_role(Role.RUNNING) == [held]
+        assert held.changelog_ends == {CHANGELOG: 100}
+
+
+def test_the_lag_of_a_task_is_known_once_that_of_each_changelog_is() -> None:
+    """KAFKA-10651: one whose end is not known may be far behind."""
+    run(_known_lags())
+
+
+async def _known_lags() -> None:
+    program = App("a")
+    records = program.topic("in", key=str, value=str)
+    records.count(name="n")
+    records.count(name="m")
+    async with Stand(program) as stand:
+        replay = await replay_of(stand, 0)
+        lags: dict[TopicPartition, int | None] = {CHANGELOG: 3}
+        reader: Any = stand.restorer.consumer
+        reader.current_lag = lags.get
+        assert stand.restorer.lag(replay) is None
+        lags[TopicPartition("a-m-changelog", 0)] = 4
+        assert stand.restorer.lag(replay) == 7
+
+
 class Noted:
     """A directory with a checkpoint."""
 
