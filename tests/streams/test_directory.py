@@ -194,6 +194,23 @@ def test_state_without_a_checkpoint_is_dropped(
     assert "store counts is dropped" in caplog.text
 
 
+def test_a_store_without_a_checkpoint_is_dropped_beside_one_that_has_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TaskDirectory(tmp_path, "app", TASK) as directory:
+        for name in ("counts", "sums"):
+            directory.open_store(name).restore([(b"a", b"1")])
+        directory.commit({"counts": 7})
+    with (
+        caplog.at_level(logging.WARNING, "kohort.streams"),
+        TaskDirectory(tmp_path, "app", TASK) as directory,
+    ):
+        assert list(directory.open_store("counts").items()) == [(b"a", b"1")]
+        assert list(directory.open_store("sums").items()) == []
+        assert directory.offsets() == {"counts": 7}
+    assert "store sums is dropped" in caplog.text
+
+
 def test_a_flipped_digit_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = filled(tmp_path) / "checkpoint.json"
     path.write_text(path.read_text().replace('"counts":7', '"counts":9'))

@@ -12,7 +12,7 @@ import pytest
 from immutables import Map
 
 from kohort.streams import App
-from kohort.streams.assignment.member import MemberState, TaskSession
+from kohort.streams.assignment.member import LagMeasured, MemberState, TaskSession
 from kohort.streams.assignment.metadata import Word
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import InternalTopicError, StateDiskFullError
@@ -112,6 +112,19 @@ async def _gone_with_its_task() -> None:
         stand.assignor._member.session = session
         stand.owning.reconcile()
         assert stand.assignor.session.dormant == Map()
+
+
+def test_the_lag_of_state_that_is_only_on_disk_is_not_known() -> None:
+    """It grows old unseen: a former owner must not be taken for ready by what it was once."""
+    run(_grows_old())
+
+
+async def _grows_old() -> None:
+    async with stand_of() as stand:
+        session = TaskSession(state=MemberState.RUNNING, dormant=Map({TASK: 0}))
+        stand.assignor._member.session = session
+        stand.assignor.tell(LagMeasured(stand.owning.lags()))
+        assert dict(stand.assignor.session.dormant) == {TASK: None}
 
 
 def test_a_grant_that_comes_while_the_learner_begins_keeps_its_job() -> None:

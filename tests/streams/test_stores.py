@@ -200,6 +200,22 @@ def test_what_is_not_drained_is_not_flushed(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_scan_has_what_came_after_the_last_drain(store: Store) -> None:
+    store.put(b"a", b"1")
+    store.changes()
+    store.put(b"a", b"2")
+    assert list(store.items()) == [(b"a", b"2")]
+
+
+def test_a_key_that_was_changed_twice_is_taken_back_to_what_it_was(store: Store) -> None:
+    store.put(b"a", b"1")
+    store.begin()
+    store.put(b"a", b"2")
+    store.put(b"a", b"3")
+    store.undo()
+    assert store.get(b"a") == b"1"
+
+
 def test_the_last_value_of_a_key_goes_to_the_changelog(store: Store) -> None:
     for number in range(3):
         store.put(b"a", b"%d" % number)

@@ -320,6 +320,22 @@ def test_errors_of_coroutines_follow_the_policy(on_error: OnError) -> None:
     assert len(task.outputs) == (on_error == "dead-letter")
 
 
+def test_nothing_of_a_record_goes_on_after_its_coroutine_has_failed() -> None:
+    app = App("app", on_error="skip")
+    words = app.topic("in", key=str, value=str).flat_map(lambda key, value: value.split())
+    words.map(_later, value=str).to("out")
+    task = task_of(app)
+
+    async def run() -> None:
+        waiting = task.process(record(0, b"bad 1"))
+        assert waiting is not None
+        await waiting
+
+    asyncio.run(run())
+    assert task.outputs == []
+    assert (task.positions(), task.skipped) == ({IN: 1}, {"map-2": 1})
+
+
 def test_one_record_at_a_time() -> None:
     task = task_of(with_coroutines())
 
