@@ -34,7 +34,7 @@ BLOCKS = 4
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_rule_of_stream_applications_is_broken(block: int) -> None:
-    """T1 to T7, see docs/simulation.md, and those of groups."""
+    """T1 to T8, see docs/simulation.md, and those of groups."""
     notes: Counter[str] = Counter()
     for seed in SEEDS[block::BLOCKS]:
         outcome = run(draw(seed))

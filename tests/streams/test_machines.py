@@ -100,6 +100,18 @@ def test_what_was_learned_while_joining_is_asked_for_afterwards() -> None:
     assert process.reasons == [f"learned {task}"]
 
 
+def test_what_the_group_knew_to_be_learned_is_not_asked_for_again() -> None:
+    """Its plan may leave it as it is, where its owner is to keep it."""
+    found = two_members()
+    process = found.processes["b"]
+    session = process.machine.session
+    task = min(session.word.learning)
+    found.put("b", LagMeasured(Map({task: 0})))
+    found.put("b", JoinStarted(50))
+    found.put("b", TasksAssigned(9, process.owned, encode_word(session.word)))
+    assert process.reasons == [f"learned {task}"]
+
+
 def test_a_member_told_to_leave_while_joining_tells_the_group_afterwards() -> None:
     found = two_members()
     process = found.processes["b"]

@@ -35,6 +35,18 @@ def test_8_a_standby_is_where_the_task_is_not_and_first_with_its_former_owner() 
     assert plan.standbys[T1] == ("c",)
 
 
+def test_8_a_task_that_is_learned_keeps_its_standby() -> None:
+    found = exact_group(4, num_standby_replicas=1)
+    found.add("a", [T1, T2])
+    found.add("b", generation=0)
+    found.add("c", [T3])
+    found.add("d", tasks(4)[3:])
+    plan = found.rebalance()
+    ((task, learner),) = plan.transition.learners.items()
+    assert (plan.transition.grants[task], learner) == ("a", "b")
+    assert [len(plan.standbys[each]) for each in tasks(4)] == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("is_draft", [False, True])
 def test_8_the_former_owner_comes_before_a_member_that_has_as_few(is_draft: bool) -> None:
     lags: dict[Task, dict[str, int | None]] = {} if is_draft else {T2: {"z": 0}}

@@ -43,6 +43,7 @@ class SimulatedAssignor(LearnerAssignor):
         try:
             found = super().assign_with_user_data(cluster, subscriptions)
             world.books.planned(subscriptions, {m: each.partitions for m, each in found.items()})
+            world.books.warms_up(subscriptions, found)
         except ViolationError:
             raise
         except Exception as error:

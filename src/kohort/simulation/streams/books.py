@@ -3,7 +3,8 @@
 T1: no update is lost. T2: an orderly move loses and repeats nothing. T3: a crash repeats only what
 followed the last commit. T4: one owner at a time. T5: a task leaves a living owner only for a
 member that is ready, and a member that is to leave ends without tasks. T6: in the end the
-application rests, balanced (`resting`). T7: no task fails.
+application rests, balanced (`resting`). T7: no task fails. T8: no more tasks begin to be learned
+than `max_warmup_learners`.
 None of them asks the machines; docs/simulation.md has the list.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from kohort.group.assignors.interface import Assignment
 from kohort.group.events import Ownership
 from kohort.group.subscription import NO_GENERATION, Subscription
 from kohort.simulation.ledger import GROUP
@@ -29,6 +31,8 @@ from kohort.simulation.streams.work import (
     State,
     counted,
 )
+from kohort.streams.assignment.metadata import decode_word
+from kohort.streams.assignment.plan import read_joined
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.events import TaskFailed, TaskStarted
 from kohort.streams.holding import Held, Role
@@ -307,6 +311,28 @@ class Books:
         self.world.fail(
             "T7", f"{event.task} failed at {process.name}: {type(error).__name__}: {error}"
         )
+
+    # ------------------------------------------------------------------------------ T8: warming up
+
+    def warms_up(
+        self, subscriptions: Mapping[str, Subscription], given: Mapping[str, Assignment]
+    ) -> None:
+        """A leader has made a plan: what begins to be learned is within the limit.
+
+        A standby that becomes a learner costs nothing, nor does what its owner lets go now.
+        """
+        limit = self.world.plan.max_warmup_learners
+        joined = read_joined(self.world.topology, subscriptions)
+        kept = {place for each in given.values() for place in each.partitions}
+        count, begins = 0, ""
+        for member, each in sorted(given.items()):
+            claim = joined[member].claim
+            for task in sorted(decode_word(each.user_data or b"").learning):
+                if input_of(task) in kept and task not in claim.standbys:
+                    count += 1
+                    begins = begins if task in claim.learning else f"{task} at {member}"
+        if limit and begins and count > limit:
+            self.world.fail("T8", f"{begins} begins to be learned, one of {count}; {limit} may be")
 
 
 def held_by(process: StreamsProcess, task: Task) -> Held | None:
