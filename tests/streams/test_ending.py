@@ -46,6 +46,20 @@ app = App("a")
 app.topic("in", key=str, value=str).for_each(lambda key, value: None)
 app.run(bootstrap_servers="127.0.0.1:1")
 """
+BLOCKS = """
+import time
+from kohort.streams import App
+from kohort.streams.instance import ProgramInstance
+
+async def run(self):  # as an instance with a function that awaits nothing
+    print("runs", flush=True)
+    time.sleep(600)
+
+ProgramInstance.run = run
+app = App("a")
+app.topic("in", key=str, value=str).for_each(lambda key, value: None)
+app.run(bootstrap_servers="127.0.0.1:1")
+"""
 RUNS = """
 import signal
 from kohort.streams import App
@@ -86,6 +100,19 @@ def test_a_later_signal_ends_the_process_at_once(which: signal.Signals) -> None:
             assert process.stdout.readline() == "runs\n"
             process.send_signal(which)
             assert process.stdout.readline() == "leaves\n"
+            eventually(lambda: again(process, which), "a later signal has ended it")
+            assert process.wait(60) == -which
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_later_signal_ends_a_process_whose_function_blocks(which: signal.Signals) -> None:
+    command = [sys.executable, "-c", BLOCKS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "runs\n"
             eventually(lambda: again(process, which), "a later signal has ended it")
             assert process.wait(60) == -which
         finally:

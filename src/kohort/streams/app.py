@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from kohort.errors import LocalProtocolError
@@ -192,7 +194,7 @@ class App:
         """Run an instance until `stop`; in the main thread SIGTERM and SIGINT do the same.
 
         To end, it commits, gives its tasks up and leaves the group. A second signal, a second or
-        more later, ends the process at once.
+        more later, ends the process at once, even while a function of the program blocks.
 
         Args:
             settings: The arguments of `instance`.
@@ -225,17 +227,23 @@ class App:
         if not is_main:
             await self.run_async(**settings)
             return
-        ending: list[asyncio.TimerHandle] = []
-        before = {each: signal.getsignal(each) for each in signals}
-        for each in signals:
-            loop.add_signal_handler(each, stop)
+        loop = asyncio.get_running_loop()
+        heard: list[float] = []
+
+        def hear(number: int, _frame: FrameType | None) -> None:
+            # Called between two instructions of Python, also while a function blocks the loop.
+            heard.append(time.monotonic())
+            # `timeout` and some supervisors signal a process and then its group: that is one signal
+            if heard[-1] - heard[0] >= _ONE_SIGNAL_S:
+                signal.signal(number, signal.SIG_DFL)  # Python's own would wait until all is closed
+                signal.raise_signal(number)
+            loop.call_soon_threadsafe(self.stop)
+
+        before = {each: signal.signal(each, hear) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
             await self.run_async(**settings)
         finally:
-            for timer in ending:
-                timer.cancel()
             for each, handler in before.items():
-                loop.remove_signal_handler(each)
                 signal.signal(each, handler or signal.SIG_DFL)
 
     def stop(self) -> None:
