@@ -209,28 +209,13 @@ class App:
 
     async def _run_with_signals(self, settings: dict[str, Setting]) -> None:
         loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
         is_main = threading.current_thread() is threading.main_thread()
-
-        def give_up() -> None:
-            for each in signals:
-                loop.remove_signal_handler(each)
-                signal.signal(
-                    each, signal.SIG_DFL
-                )  # Python's handler would wait until all is closed
-
-        def stop() -> None:
-            # `timeout` and some supervisors signal a process and then its group: count one signal
-            ending.append(loop.call_later(_ONE_SIGNAL_S, give_up))
-            self.stop()
-
         if not is_main:
             await self.run_async(**settings)
             return
-        loop = asyncio.get_running_loop()
         heard: list[float] = []
 
-        def hear(number: int, _frame: FrameType | None) -> None:
+        def handle(number: int, _frame: FrameType | None) -> None:
             # Called between two instructions of Python, also while a function blocks the loop.
             heard.append(time.monotonic())
             # `timeout` and some supervisors signal a process and then its group: that is one signal
@@ -239,7 +224,7 @@ class App:
                 signal.raise_signal(number)
             loop.call_soon_threadsafe(self.stop)
 
-        before = {each: signal.signal(each, hear) for each in (signal.SIGTERM, signal.SIGINT)}
+        before = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
             await self.run_async(**settings)
         finally:

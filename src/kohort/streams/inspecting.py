@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kohort.client.admin_values import GroupDescription, MemberDescription
 from kohort.client.async_admin import AsyncAdminClient
-from kohort.errors import RemoteProtocolError
+from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.region.settings import ClientSettings, admin_settings
 from kohort.streams.assignment.metadata import Claim, Word, decode_claim, decode_word
 from kohort.streams.assignment.plan import ASSIGNOR
@@ -99,8 +99,8 @@ async def look(application: str, settings: ClientSettings) -> ApplicationStatus:
         KafkaError: The brokers cannot be reached.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:
-        await _check_exists(admin, application)
         group = await _described(admin, application)
+        await _check_exists(admin, group)
     async with ControlLog(application, settings) as control:
         state = await control.read_to_end()
     members = tuple(_member(each, state) for each in group.members)
@@ -109,14 +109,30 @@ async def look(application: str, settings: ClientSettings) -> ApplicationStatus:
     )
 
 
-async def _check_exists(admin: AsyncAdminClient, application: str) -> None:
-    topic = control_topic(application)
-    if topic not in await admin.list_topics():
+async def _check_exists(admin: AsyncAdminClient, group: GroupDescription) -> None:
+    application, topic = group.group_id, control_topic(group.group_id)
+    if topic in await admin.list_topics():
+        return
+    if not group.members or group.assignor != ASSIGNOR:
         raise MissingTopicError(f"there is no stream application {application!r}: no topic {topic}")
+    raise MissingTopicError(
+        f"topic {topic} is gone, although {len(group.members)} members of {application} run: it was"
+        " deleted. They go on, but what becomes of their tasks is not known. Start all of them"
+        " again: one makes the topic, and state on disk is dropped and replayed"
+    )
 
 
 async def _described(admin: AsyncAdminClient, application: str) -> GroupDescription:
-    group = (await admin.describe_groups([application]))[application]
+    """Return the group of an application; one that is not there has no members.
+
+    Brokers forget a group without members once its offsets have expired.
+    """
+    try:
+        group = (await admin.describe_groups([application]))[application]
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return GroupDescription(application, "Dead", "", "", ())
     if group.members and group.assignor not in ("", ASSIGNOR):
         raise StreamsError(
             f"group {application} does not belong to a stream application: its assignor is"
@@ -182,8 +198,8 @@ async def ask_to_leave(
         KafkaError: The brokers cannot be reached.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:
-        await _check_exists(admin, application)
         group = await _described(admin, application)
+        await _check_exists(admin, group)
         found = _named(group, member)
         _check_others(group, found)
         async with ControlLog(application, settings) as control:
