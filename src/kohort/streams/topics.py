@@ -7,6 +7,7 @@ compacted, has another number of partitions, or is gone although the application
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
@@ -22,6 +23,8 @@ from kohort.streams.errors import (
 )
 from kohort.streams.interface import Application
 from kohort.types import TopicPartition
+
+log = logging.getLogger("kohort.streams")
 
 # How long brokers may take to know a new topic, and how often to ask them.
 _APPEARS_S = 30.0
@@ -92,6 +95,7 @@ async def prepare(
         letters = InternalTopic(name=application.dead_letters, partitions=most, is_checked=False)
         wanted.append(letters)
     _check_nothing_is_gone(application, wanted, present, committed)
+    _warn_of_lost_records(application, present)
     await make(admin, wanted, present, replication_factor)
     return counts
 
@@ -239,6 +243,20 @@ def _check_nothing_is_gone(
         raise _without_state(application.name, gone)
 
 
+def _warn_of_lost_records(application: Application, present: frozenset[str]) -> None:
+    """Warn of repartition topics that are missing although the application has run before."""
+    fresh = sorted(application.repartitions.keys() - present)
+    if fresh and control_topic(application.name) in present:
+        log.warning(
+            "%s has run before, and its repartition topics %s do not exist: they are created now. If"
+            " they were deleted, the records in them that were not processed are lost: stop all"
+            " instances and reset the application: kohort streams reset %s",
+            application.name,
+            ", ".join(fresh),
+            application.name,
+        )
+
+
 def missing(application: Application, gone: frozenset[str]) -> dict[int, StreamsError]:
     """Return the parts that cannot go on because topics that they write are gone, and why.
 
@@ -252,6 +270,8 @@ def missing(application: Application, gone: frozenset[str]) -> dict[int, Streams
         written = application.written.get(number, frozenset()) | letters
         if lost := gone.intersection(application.changelogs.get(number, ())):
             found[number] = _without_state(application.name, sorted(lost))
+        elif between := gone & written & application.repartitions.keys():
+            found[number] = _without_records(application.name, sorted(between))
         elif unwritable := gone & written:
             found[number] = _unwritable(application.name, sorted(unwritable))
     return found
@@ -261,6 +281,14 @@ def _without_state(application: str, gone: Iterable[str]) -> MissingTopicError:
     return MissingTopicError(
         f"changelogs of {application} are gone, and with them its state: {', '.join(gone)}. Stop"
         f" all instances and reset the application: kohort streams reset {application}"
+    )
+
+
+def _without_records(application: str, gone: Iterable[str]) -> MissingTopicError:
+    return MissingTopicError(
+        f"repartition topics of {application} are gone, and with them the records that were not"
+        f" processed yet: {', '.join(gone)}. Stop all instances and reset the application: kohort"
+        f" streams reset {application}"
     )
 
 
