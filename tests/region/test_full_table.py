@@ -79,7 +79,7 @@ def test_a_commit_that_a_full_disk_refuses_is_made_when_there_is_room(
     assert set(rows(path).values()) == {1}
     told = [each.getMessage() for each in caplog.records if "cannot be committed" in each.message]
     assert f"to {path}: [Errno 28] No space left on device" in told[0]
-    assert "which is tried again" in told[0]
+    assert "will try again" in told[0]
 
 
 def waiting(state: Any) -> int:

@@ -1,1 +1,1 @@
-"""A deterministic simulator: the machines of `kohort.group` under every fault, in virtual time."""
+"""A deterministic simulator: the machines of `kohort.group` under faults, in virtual time."""

@@ -1,8 +1,8 @@
-"""An application: it polls, is called, processes, commits; sometimes it stalls, raises, calls back.
+"""An application: it polls, processes and commits; sometimes it stalls, raises or calls back.
 
-It behaves as one that uses `kohort.client.Consumer`: records count as consumed when the next poll
-begins, a call that takes partitions away is made after what was consumed is committed, and nothing
-is read of a partition whose call is open. It polls when there is something, not on a tick.
+It behaves like a user of `kohort.client.Consumer`: records count as consumed when the next poll
+begins, consumed records are committed before the listener loses partitions, and a partition is not
+read during a call of the listener about it. It polls when there is news, not on a tick.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Application:
     """The application that uses a member.
 
     Attributes:
-        believes: Partitions that it owns, by the calls it got.
-        positions: Offset of the next record to read; None while that is being found out.
-        consumed: Offset after the last record that it is done with.
-        stored: What it knows to be committed.
-        paused: Partitions of which it wants no records for now.
-        stalled_until: Until when it does not come back to poll.
-        listener: What its next calls do: "" returns, "raises", "commits", "rejoins"; "is refused":
-            its member may not be in the group any more.
+        believes: Partitions that it owns, according to its listener.
+        positions: Offset of the next record to read; None while it is looked up.
+        consumed: Offset after the last consumed record.
+        stored: Offsets that it knows to be committed.
+        paused: Partitions that it has paused.
+        stalled_until: Until when it does not poll.
+        listener: How the listener ends its next calls: "" returns, "raises", "commits", "rejoins";
+            "is refused": the group refuses its member meanwhile.
     """
 
     def __init__(self, client: Client) -> None:
@@ -93,12 +93,12 @@ class Application:
 
     @property
     def wants(self) -> bool:
-        """Whether it subscribes to anything, be it there or not."""
+        """Whether it subscribes to anything, existing or not."""
         return bool(self._names or self._pattern)
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that it subscribes to; of an expression those that are there now."""
+        """The topics that it subscribes to; for an expression, the present matches."""
         if self._pattern:
             return self.client.world.topics.matching(self._pattern)
         return self._names
@@ -107,7 +107,7 @@ class Application:
         return Subscribed(frozenset() if self._pattern else self._names, self._pattern or None)
 
     def poll(self) -> None:
-        """Call poll: what it was given before is consumed now."""
+        """Call poll: earlier records count as consumed now."""
         client = self.client
         engine = client.world.engine
         if self.stalled_until > engine.now:
@@ -150,7 +150,7 @@ class Application:
         self._work()
 
     def _work(self) -> None:
-        """Do the first thing there is to do in a poll."""
+        """Do the next step of a poll."""
         client = self.client
         if not self._polls or self.calling is not None or not client.alive:
             return
@@ -165,7 +165,7 @@ class Application:
             self._deliver()
 
     def _raised(self, error: KohortError) -> None:
-        """An error comes out of poll. What a program cannot live with ends its process."""
+        """Take an error from poll; a fatal one ends the process."""
         client = self.client
         client.world.note("error raised")
         if client.machine.state.name in client.protocol.fatal:
@@ -179,10 +179,10 @@ class Application:
         else:
             self.wake()
 
-    # ------------------------------------------------------------------------------- being called
+    # ------------------------------------------------------------------------------- the listener
 
     def _serve(self, callback: Callback) -> None:
-        """Make a call that the member wants made."""
+        """Make a call that the member asks for."""
         self.calling = callback
         change = self._change(callback)
         if change is Ownership.ASSIGNED:
@@ -197,7 +197,7 @@ class Application:
             self._listen(change)
 
     def _change(self, callback: Callback) -> Ownership:
-        """Return what is true now, as the client does: who fell out meanwhile has lost all."""
+        """Return the call to make, as the client does: a removed member has lost everything."""
         is_member = self.client.machine.generation_id >= 0
         if callback.change is Ownership.REVOKED and not is_member:
             return Ownership.LOST
@@ -228,14 +228,14 @@ class Application:
             self._told(change)
 
     def listen(self, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
-        """Be called by the member; an application with a listener of its own passes it on."""
+        """Run the listener; subclasses with a real listener call that."""
 
     def takes_ms(self, _change: Ownership) -> int:
         """Return how long the listener takes."""
         return self.client.plan.listener_ms + self.slow_ms
 
     def let_go(self, partitions: frozenset[TopicPartition]) -> None:
-        """Take note that partitions are somebody else's."""
+        """Note that partitions belong to another member."""
         self.believes -= partitions
         self.paused -= partitions
         for partition in sorted(partitions):
@@ -274,7 +274,7 @@ class Application:
     # ------------------------------------------------------------------------------- positions
 
     def _find_positions(self) -> None:
-        """Ask the coordinator where to begin in partitions that are new."""
+        """Ask the coordinator for the committed offsets of new partitions."""
         if None not in self.positions.values():
             return
         client = self.client
@@ -317,7 +317,7 @@ class Application:
         return offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from an offset; what is being looked up for the partition counts no more."""
+        """Go on from an offset, and ignore a look-up under way for the partition."""
         self.positions[partition] = self.consumed[partition] = offset
         self._lives[partition] = self._lives.get(partition, 0) + 1
         self._fetching.discard(partition)
@@ -374,11 +374,11 @@ class Application:
         partitions: frozenset[TopicPartition] | None,
         done: Callable[[bool], None] | None = None,
     ) -> None:
-        """Commit what was consumed and is not known to be stored.
+        """Commit consumed offsets that are not known to be stored.
 
         Args:
-            partitions: Of these only; None: of all.
-            done: Told whether it was stored; None: nobody waits.
+            partitions: Commit only these; None: all.
+            done: Called with whether they were stored; None: do not wait.
         """
         offsets = {
             partition: OffsetAndMetadata(offset)
@@ -393,7 +393,7 @@ class Application:
             tell(True)
 
     def commit(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
-        """Commit, trying until a time; say whether it was stored."""
+        """Commit, retrying until a time; report whether the offsets were stored."""
         client = self.client
         try:
             request = client.machine.commit_request(offsets)
@@ -432,7 +432,7 @@ class Application:
             done(False)
 
     def _commit_again(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
-        """Try again, with what it still owns: it may have begun to close meanwhile."""
+        """Try again with the partitions still owned: it may have begun to close meanwhile."""
         own = {each: offset for each, offset in offsets.items() if each in self.believes}
         if own:
             self.commit(own, done, until)
@@ -457,7 +457,7 @@ class Application:
             self.wake()
 
     def stall(self, until: int) -> None:
-        """Do not come back to poll before a time; records of a poll may be in its hands."""
+        """Do not poll before a time, perhaps with records of the last poll unprocessed."""
         self.stalled_until = max(self.stalled_until, until)
         if self._polls and self.calling is None:
             self._polls = False
@@ -468,7 +468,7 @@ class Application:
         self.client.ask(RejoinAsked("the application wants it"))
 
     def forget_topic(self, name: str) -> None:
-        """A topic is gone: positions in it mean nothing any more."""
+        """Forget positions in a deleted topic."""
         for partition in sorted(self.positions):
             if partition.topic == name:
                 self.positions[partition] = None
@@ -476,24 +476,25 @@ class Application:
                 self.stored.pop(partition, None)
 
     def unsubscribe(self) -> None:
-        """Want nothing for a while."""
+        """Unsubscribe for a while."""
         self._names, self._pattern = frozenset(), ""
         self.client.ask(Unsubscribed())
 
     def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> None:
-        """Want other topics, or those of an expression where the protocol has them."""
+        """Subscribe to other topics, or to an expression where the protocol has them."""
         client = self.client
         self._pattern = pattern if client.protocol.has_epochs else ""
         self._names = frozenset(topics)
-        # A static member that came back with another subscription would not be noticed (C31).
+        # The coordinator would not notice a static member that returns with another subscription
+        # (C31).
         client.world.change_plan(client.name, topics=tuple(sorted(topics)), pattern=self._pattern)
         client.ask(self._subscription())
 
     def subscribe_again(self) -> None:
-        """Want what it wanted last; a static member with other wishes is not noticed (C31)."""
+        """Repeat the last subscription: a static member's new one would not be noticed (C31)."""
         plan = self.client.world.plans[self.client.name]
         self.subscribe(plan.topics, plan.pattern)
 
 
 def _nobody(_stored: bool) -> None:
-    """Nobody waits for the end of an asynchronous commit."""
+    """Ignore the end of an asynchronous commit."""

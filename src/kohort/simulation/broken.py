@@ -1,4 +1,4 @@
-"""The error with which the simulators of regions and of transactions end a run."""
+"""The error that ends a run of the simulators of regions and transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class RuleBrokenError(Portable, Exception):
     """A rule of a simulated region, or of simulated transactions, was broken.
 
     Attributes:
-        checker: Which.
+        checker: Name of the rule.
     """
 
     def __init__(self, checker: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Many seeds, one after the other, and what became of them together."""
+"""Runs many seeds one after the other, and combines their results."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Choice(Struct, frozen=True, kw_only=True):
         protocol: Group protocol of all members; "all": the seed decides.
         members: How many members; None: the seed decides.
         minutes: How long faults happen; None: the seed decides.
-        faults: Kinds of faults; None: the seed decides, empty: there are none and the network is
-            quick and loses nothing.
+        faults: Kinds of faults; None: the seed decides, empty: no faults, and a fast network
+            without loss.
     """
 
     protocol: str = ALL
@@ -58,7 +58,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> str:
-        """The options of the command that make this choice, but for the protocol."""
+        """The command's options for this choice, without the protocol."""
         faults = None if self.faults is None else ",".join(sorted(self.faults)) or NONE
         given = {"members": self.members, "minutes": self.minutes, "faults": faults}
         return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
@@ -82,14 +82,14 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def parse_faults(text: str) -> frozenset[str] | None:
-    """Read what a user says of faults: "all", "none", or kinds separated by commas."""
+    """Read the option for faults: "all", "none", or kinds separated by commas."""
     if text == ALL:
         return None
     return frozenset(each.strip() for each in text.split(",") if text != NONE)
 
 
 def _sized(scenario: Scenario, count: int) -> Scenario:
-    """Return the scenario with so many members, by leaving some out or repeating them."""
+    """Return the scenario with `count` members, by leaving some out or repeating them."""
     drawn = scenario.members
     members = [_numbered(drawn[number % len(drawn)], number + 1) for number in range(count)]
     return replace(
@@ -112,19 +112,19 @@ def _numbered(plan: MemberPlan, number: int) -> MemberPlan:
 
 
 def faults_in(notes: Counter[str]) -> dict[str, int]:
-    """Return how many faults of each kind happened, of what was noted in one or more runs."""
+    """Return the number of faults of each kind in the notes of one or more runs."""
     found = sorted(notes.items())
     return {note.removeprefix(_FAULT): n for note, n in found if note.startswith(_FAULT)}
 
 
 class Finding(Struct, frozen=True):
-    """A run that failed, made small.
+    """A failed run, and its smallest form.
 
     Attributes:
         first: The run as it was drawn.
         smallest: The smallest run that fails with the same verdict, with its trace.
         tried: How many scenarios were run to find it.
-        timeline: Who owned what when in the smallest run.
+        timeline: The owners of partitions over time in the smallest run.
     """
 
     first: Outcome
@@ -134,7 +134,7 @@ class Finding(Struct, frozen=True):
 
 
 def watch(scenario: Scenario) -> tuple[Outcome, OwnershipTimeline]:
-    """Run a scenario, and keep its trace and who owned what."""
+    """Run a scenario, and keep its trace and the owners of partitions."""
     world = World(scenario, checkers=CHECKERS, trace=Trace(keep=True))
     owners = Owners(world)
     outcome = run_world(world)
@@ -142,11 +142,11 @@ def watch(scenario: Scenario) -> tuple[Outcome, OwnershipTimeline]:
 
 
 def reduce(failed: Outcome, tell: Callable[[int], None]) -> Finding:
-    """Find the smallest scenario that fails as a run did.
+    """Find the smallest scenario that fails in the same way as a run.
 
     Args:
         failed: The run.
-        tell: Called after each scenario tried, with how many that were.
+        tell: Called after each scenario, with the number tried so far.
     """
     tried = 0
 

@@ -1,8 +1,9 @@
-"""Randomness that is keyed: what one thing draws never depends on what another thing drew.
+"""Keyed randomness: the draws of one part never depend on those of another.
 
 A seed decides everything, but not as one stream: each purpose and entity has a stream of its own,
 and each draw takes exactly one number from it. So the n-th delay on a connection is the same
-whether or not some fault elsewhere was left out, and shrinking changes nothing that it keeps.
+whether or not a fault elsewhere was left out, and shrinking does not change the parts that it
+keeps.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Stream:
     Args:
         seed: Seed of the run.
         purpose: What the numbers are for.
-        entity: For whom they are.
+        entity: The entity that draws them.
     """
 
     __slots__ = ("_next",)

@@ -1,4 +1,4 @@
-"""The shell of a member's machine: clock, connections, look-ups and jobs, no logic of its own."""
+"""The shell of a member's machine: clock, connections, look-ups and jobs, without logic."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ _ASKING_MS = 1
 _RETRY_MS = 500
 _TICK = Tick()
 _TICKS_MAX = 1_000
-# By what a member makes its group's assignment.
+# Jobs in which a member computes its group's assignment.
 _COMPUTES = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
-# What says that a member is there.
+# Requests that are a sign of life.
 _BEATS = (HeartbeatRequest, DraftHeartbeatRequest, ConsumerGroupHeartbeatRequest)
-# What asks to be a member.
+# Requests that ask for membership.
 _JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)
 # States between the rounds of a cooperative rebalance.
 _BETWEEN = frozenset({"REVOKING", "PREPARING_REBALANCE", "COMPLETING_REBALANCE", "ASSIGNING"})
-# What waits for others before it is answered.
+# Requests that wait for other members.
 _PARKED = (JoinGroupRequest, SyncGroupRequest, DraftJoinGroupRequest)
 
 
@@ -71,13 +71,13 @@ class Client:
         name: Its name, the same for all lives of it.
         life: Number of this life.
         alive: Whether it runs.
-        paused_until: Until when it stands still.
-        up_blocked_until: Until when nothing it sends arrives.
-        down_blocked_until: Until when nothing that is sent to it arrives.
-        breaks_computing: Whether its connections break when it makes its group's assignment.
-        on_beat: What happens as soon as the next heartbeat is on its way; None: nothing.
+        paused_until: Until when it is suspended.
+        up_blocked_until: Until when nothing that it sends arrives.
+        down_blocked_until: Until when nothing sent to it arrives.
+        breaks_computing: Whether its connections break when it computes its group's assignment.
+        on_beat: Called as soon as the next heartbeat is in flight; None: nothing.
         machine: The member.
-        application: Who uses it.
+        application: The application that uses it.
     """
 
     def __init__(self, world: World, plan: MemberPlan, life: int) -> None:
@@ -155,7 +155,7 @@ class Client:
     # ------------------------------------------------------------------------------- the machine
 
     def tell(self, event: MemberEvent) -> None:
-        """Put an event to the machine, and do what it wants done."""
+        """Pass an event to the machine, and carry out its effects."""
         try:
             self._tell(event)
         except LocalProtocolError as error:
@@ -172,7 +172,7 @@ class Client:
             effects = machine.decide(event, now)
         except LocalProtocolError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever a machine raises is a finding
+        except Exception as error:  # noqa: BLE001  # any error of a machine is a finding
             world.machine_failed(self.name, error)
             self.die(world.CRASH_RESTART_MS)
             return
@@ -186,7 +186,7 @@ class Client:
         self._do(effects, before[1], changed)
 
     def _do(self, effects: Effects[object], before: int, changed: bool) -> None:
-        """Do what the machine wants done, once whoever watches and checks was told."""
+        """Carry out the machine's effects, after observers and checkers."""
         world, machine = self.world, self.machine
         if world.checking and (changed or effects.observed or effects.sends):
             self._check_move(effects, before, changed)
@@ -214,12 +214,12 @@ class Client:
         self._rearm()
 
     def _seen(self) -> tuple[Enum, int, frozenset[TopicPartition]]:
-        """What there is to see of the member from outside."""
+        """The state of the member as seen from outside."""
         machine = self.machine
         return machine.state, machine.generation_id, machine.assigned
 
     def _check_move(self, effects: Effects[object], before: int, changed: bool) -> None:
-        """Have it checked that it is another one, or says more than that it lives."""
+        """Run the checkers if it has changed, or sends more than a sign of life."""
         speaks = effects.sends and not _is_sign_of_life(effects.sends[0].request)
         if changed or effects.observed or speaks:
             sends = tuple(send.request for send in effects.sends)
@@ -227,7 +227,7 @@ class Client:
             self.world.check(Moved(self, sends, effects.observed))
 
     def _note_membership(self, before: int, sends: tuple[Message, ...]) -> None:
-        """Write down since when it is no member any more, until it asks to be one again."""
+        """Record since when it is not a member any more, until it asks for membership again."""
         lost_at, key = self.world.ledger.lost_at, (self.name, self.life)
         if any(isinstance(each, _JOINS) for each in sends) or not self.application.wants:
             lost_at.pop(key, None)
@@ -235,7 +235,7 @@ class Client:
             lost_at[key] = self.world.engine.now
 
     def ask(self, event: MemberEvent) -> bool:
-        """As `tell`, for a call that the machine may refuse; return whether it took it."""
+        """Like `tell`, for a call that the machine may refuse; return whether it accepted it."""
         try:
             self._tell(event)
         except LocalProtocolError:
@@ -289,7 +289,7 @@ class Client:
         Args:
             purpose: Which connection: "join" for requests that are parked, or "group".
             request: The request.
-            done: Told the answer, or None when there is none.
+            done: Called with the answer, or None when there is none.
             timeout_ms: How long to wait, in milliseconds of true time.
         """
         world = self.world
@@ -320,14 +320,14 @@ class Client:
         """All its connections break.
 
         Args:
-            lingers: Whether requests that are on their way arrive all the same.
+            lingers: Whether requests in flight arrive nevertheless.
         """
         for connection in list(self._connections.values()):
             connection.lingers = lingers
             self.world.network.close(connection)
 
     def fall_silent(self) -> None:
-        """Its connections are dead, but nobody is told (a half-open connection)."""
+        """Its connections are dead, but no side notices (half-open connections)."""
         for connection in self._connections.values():
             connection.silent = True
 
@@ -366,7 +366,7 @@ class Client:
     # ------------------------------------------------------------------------------- leading
 
     def _ask(self, job: SubscriptionJob) -> None:
-        """Ask the assignors what they have to say before the member joins."""
+        """Ask the assignors for their user data before the member joins."""
         try:
             said = leader.subscription_user_data(job, self.machine.assignors)
         except KohortError as error:
@@ -390,14 +390,14 @@ class Client:
             self.tell(JobDone(job.token, assignments))
 
     def tell_assignor(self, callback: Callback) -> None:
-        """Have the assignor know what its member got, before the application is told (L5)."""
+        """Pass the assignment to the assignor before the application (L5)."""
         try:
             self.machine.tell_assignor(callback)
         except Exception:  # noqa: BLE001  # the poll raises it, and nothing else changes
             self.world.note("assignor raised")
 
     def _assign_by_epoch(self, job: AssignmentJob) -> None:
-        """Make the assignment that the coordinator asked for, of what it said (KIP-848)."""
+        """Compute the assignment that the coordinator asked for (KIP-848)."""
         world = self.world
         try:
             if world.assignor_fails(self):
@@ -414,7 +414,7 @@ class Client:
         self.tell(JobDone(job.token, assignments))
 
     def _name_topics(self) -> None:
-        """Tell the member the names of topics that it knows by id only (KIP-848)."""
+        """Tell the member the names of topics of which it only knows the id (KIP-848)."""
         self._asking_names = False
         unnamed = self.machine.unnamed
         if not unnamed:
@@ -428,7 +428,7 @@ class Client:
             self.world.engine.after(_RETRY_MS, self, self._name_topics)
 
     def _watch_topics(self) -> None:
-        """Lead without having made the assignment (KIP-814): what is there now counts as known."""
+        """Lead without having computed the assignment (KIP-814): present topics count as known."""
         watched = self.machine.group_topics
         self._counts = {name: n for name, n in sorted(self.metadata.items()) if name in watched}
         self.world.leads_unseen(watched)
@@ -446,12 +446,12 @@ class Client:
 
     @property
     def in_flight(self) -> int:
-        """How many of its requests have no answer."""
+        """How many of its requests have no answer yet."""
         return sum(len(connection.waiting) for connection in self._connections.values())
 
     @property
     def held_until(self) -> int:
-        """Until when the network keeps it from anything."""
+        """Until when the network blocks it."""
         silent = any(each.silent and each.is_open for each in self._connections.values())
         held = self.world.engine.now if silent else 0
         return max(held, self.up_blocked_until, self.down_blocked_until)
@@ -462,7 +462,7 @@ class Client:
         """The process ends, without a word.
 
         Args:
-            restart_ms: When it starts anew; 0: never.
+            restart_ms: When it starts again; 0: never.
         """
         if not self.alive:
             return
@@ -477,7 +477,7 @@ class Client:
 
 
 def _is_sign_of_life(request: Message) -> bool:
-    """Whether a request says that a member is there, and nothing of what it has or wants."""
+    """Whether a request is only a sign of life, without partitions or subscription."""
     if isinstance(request, ConsumerGroupHeartbeatRequest):
         says = (request.topic_partitions, request.subscribed_topic_names)
         return request.member_epoch > 0 and says == (None, None)

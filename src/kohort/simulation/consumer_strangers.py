@@ -1,4 +1,4 @@
-"""Requests of KIP-848 from somebody who is no member: tools, ghosts, and what is plainly wrong."""
+"""Requests of KIP-848 from outside the group: tools, ghosts, and invalid requests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _GHOST = "ghost"
 
 
 class Whom(Struct, frozen=True, kw_only=True):
-    """Whose name a request misuses.
+    """The member whose identity a request misuses.
 
     Attributes:
         member_id: The member's id, empty when it has none.
         instance: Its group instance id, empty when it is dynamic.
         generation: Generation or epoch of its group.
-        topics: What it subscribes to.
+        topics: The topics that it subscribes to.
     """
 
     member_id: str

@@ -1,7 +1,7 @@
-"""The shell of the coordinator's machine: two nodes, one log, and everything that can befall them.
+"""The shell of the coordinator's machine: two nodes, one log, and all their faults.
 
-It does what the broker's shell does (decide, append, apply, install, reply), with a log and a clock
-that the simulation holds in its hand.
+It does the same as the broker's shell (decide, append, apply, install, reply), with a log and a
+clock that the simulation controls.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Node:
     Attributes:
         name: Its name in traces.
         alive: Whether the process runs.
-        paused_until: Until when it stands still.
-        epoch: The leader epoch it believes to have; appends under an old one fail.
+        paused_until: Until when it is suspended.
+        epoch: The leader epoch that it believes to have; appends under an old one fail.
         shard: The machine.
-        crash_at: Where to die the next time it has something to do; empty: nowhere.
+        crash_at: Where to die at its next work; empty: nowhere.
         refuse_appends: The code with which the log refuses the next append; None: it does not.
-        answers: Requests by type that are answered with an error next time, and that error; with
-            the name of a member before it, those of that member only.
+        answers: For each type of request, the error to answer the next one with; with the name of a
+            member in front, only requests of that member.
     """
 
     def __init__(self, name: str, world: World) -> None:
@@ -78,15 +78,15 @@ class Node:
         self.wall_skew_ms = 0
         self._world = world
         self._armed = -1
-        # What it read when it began to load, and from where on it reads the rest at the end: the
-        # log may be compacted in between.
+        # The part of the log read at the begin of loading, and the offset of the rest, which is
+        # read at the # end: the log may be compacted in between.
         self._read: tuple[list[GroupRecord], int] = ([], 0)
         self._waiting: dict[int, tuple[Connection, Pending, RequestArrived[Message]]] = {}
 
     # ------------------------------------------------------------------------------- requests
 
     def receive(self, connection: Connection, pending: Pending) -> None:
-        """Deal with a request that has arrived."""
+        """Handle a request."""
         world = self._world
         world.tokens += 1
         token = world.tokens
@@ -116,12 +116,12 @@ class Node:
             world.fail("S3", f"{type(pending.request).__name__} is not answered")
 
     def run(self, event: ShardEvent) -> None:
-        """Put an event to the machine, and do what it wants done."""
+        """Pass an event to the machine, and carry out its effects."""
         world = self._world
         session, log = self.shard.session, self.shard.log
         try:
             effects = self.shard.decide(event, world.engine.now)
-        except Exception as error:  # noqa: BLE001  # whatever a machine raises is a finding
+        except Exception as error:  # noqa: BLE001  # any error of a machine is a finding
             world.machine_failed("coordinator", error)
             self.crash(world.CRASH_RESTART_MS)
             return
@@ -144,13 +144,13 @@ class Node:
         self._rearm()
 
     def _do(self, shard: Shard, job: Job) -> None:
-        """Do slow work, unless the shard that wanted it is gone."""
+        """Do a job, unless the shard that asked for it is gone."""
         if self.shard is shard and shard.state is Lifecycle.READY:
             fails = may_fail(job) and self._world.job_fails()
             self.run(do_job(job, self._wall_ms(), fails=fails))
 
     def tell_topics(self) -> None:
-        """Let the shard know the topics as they are before it answers."""
+        """Tell the shard the present topics before it answers."""
         image = self._world.image
         known = self.shard.session.topics
         if known is not image and self.shard.state is not Lifecycle.DOWN:
@@ -195,7 +195,7 @@ class Node:
         return frozenset(self._waiting)
 
     def is_copy(self, token: int) -> bool:
-        """Whether a request, that is being dealt with, was sent before."""
+        """Whether the request being handled was sent before."""
         entry = self._waiting.get(token)
         return entry is not None and entry[1].is_copy
 
@@ -269,7 +269,7 @@ class Node:
             self.load(self.epoch, 50)
 
     def _unload(self) -> None:
-        """Answer who waits that somebody else leads now (C73)."""
+        """Answer waiting requests that another node leads now (C73)."""
         if self.shard.state is not Lifecycle.DOWN:
             for reply in self.shard.decide(Unload(), self._world.engine.now).replies:
                 self._release(reply.token, reply.response)
@@ -278,7 +278,7 @@ class Node:
         self._waiting.clear()
 
     def _dies(self, effects: Effects[ShardSession]) -> bool:
-        """Die in the middle of doing what was decided, if there is something to do."""
+        """Die while carrying out a decision, if there is work to do."""
         if not effects.records:
             return False
         world, where = self._world, self.crash_at
@@ -322,7 +322,7 @@ class Node:
 
 
 class Coordinator:
-    """Which node coordinates the group, as the cluster's controller decides."""
+    """The choice of the coordinating node, by the cluster's controller."""
 
     # How long until a dead or lost leader is replaced.
     DETECTION_MS = 500
@@ -332,7 +332,7 @@ class Coordinator:
         self.nodes = (Node("broker-1", world), Node("broker-2", world))
         self.leader: Node | None = self.nodes[0]
         self.failovers = 0
-        # Topics deleted while no node could take note of it.
+        # Topics deleted while no node was up.
         self.untold: set[str] = set()
 
     @property
@@ -351,7 +351,7 @@ class Coordinator:
 
         Args:
             load_ms: How long the new leader reads the log.
-            zombie_ms: How long the old one does not know.
+            zombie_ms: How long the old one does not notice.
         """
         old = self.leader
         new = self.nodes[1] if old is self.nodes[0] else self.nodes[0]
@@ -367,12 +367,12 @@ class Coordinator:
         new.load(world.log.leader_epoch, load_ms)
 
     def _learn(self, old: Node, epoch: int) -> None:
-        """An old leader hears that it is none."""
+        """An old leader learns that it is not one any more."""
         if old.epoch == epoch and old is not self.leader:
             old.demote(None, ErrorCode.NOT_COORDINATOR)
 
     def node_died(self, node: Node) -> None:
-        """Have somebody else lead, in a moment."""
+        """Let the other node lead soon."""
         if node is self.leader:
             self.leader = None
             self._world.engine.after(self.DETECTION_MS, None, self._elect)
@@ -388,7 +388,7 @@ class Coordinator:
             alive[-1].load(self._world.log.leader_epoch, 100)
 
     def node_is_back(self, _node: Node) -> None:
-        """If nobody leads, there is somebody now."""
+        """Let the node lead if there is no leader."""
         self._elect()
 
     def drop_connections(self, node: Node) -> None:

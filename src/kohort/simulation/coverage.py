@@ -1,6 +1,6 @@
-"""Which rows of the tables were taken: a simulation that never goes somewhere proves nothing there.
+"""Coverage of the tables' rows: a simulation proves nothing about rows that it never takes.
 
-`must_hit` names what the seeds of the test suite together have to reach: every row of every table
+`must_hit` names what the seeds of the test suite together must reach: every row of every table
 but those that must not be reached, and the rare events of `RARE`.
 """
 
@@ -60,10 +60,10 @@ RARE = (
     "request repeated",
 )
 
-_ALONE = "a group back from KIP-848 has no leader for a moment, and has to be loaded just then"
+_ALONE = "a group back from KIP-848 has no leader for a moment, and must be loaded just then"
 _YOURS = "only assignors of applications are asked by a job; tests/testing brings some"
-_SLOW = "an answer has to be slower than a whole rebalance, in the same life of the member"
-_ODD = "the coordinator never answers so; the tests of the member do"
+_SLOW = "an answer must be slower than a whole rebalance, in the same life of the member"
+_ODD = "the coordinator never sends this answer; the tests of the member do"
 
 # Rows that the seeds of the test suite need not take, by the end of their label, with the reason.
 # All of them are taken by the tests of `tests/group`.
@@ -88,14 +88,14 @@ NOT_REQUIRED: dict[str, str] = {
 
 
 def label(table: AnyTable, line: AnyRow) -> str:
-    """Return a row's name: where, upon what, if what, what it does."""
+    """Return a row's name: states, trigger, guard and action."""
     states = ",".join(state.name for state in line.states)
     guard = f" [{line.condition}]" if line.condition else ""
     return f"{table.name}: {states} {line.trigger.__name__}{guard} -> {line.action}"
 
 
 def must_hit() -> list[str]:
-    """Return the labels of all rows that the seeds together have to take."""
+    """Return the labels of all rows that the seeds together must take."""
     labels = [label(table, line) for table in TABLES for line in table.rows if not is_never(line)]
     return [each for each in labels if not each.endswith(tuple(NOT_REQUIRED))]
 

@@ -1,8 +1,8 @@
-"""How applications leave their groups: by several calls in a row, and while other things go wrong.
+"""How applications leave their groups: by several calls in a row, and during other faults.
 
-Leaving takes as long as the listener that gives partitions up. Whatever comes in that time, another
-call, an answer, news of the coordinator, finds the member in a state that it is in for a moment
-only, so chance alone would hardly ever bring the two together.
+Leaving takes as long as the listener that gives partitions up. Another call, an answer or news of
+the coordinator in that time meets the member in a state that lasts only a moment, so chance alone
+would hardly ever bring the two together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BACK_MS = 30_000
 _RESTART_MS = 1_000
-# In so much time every member sends a heartbeat.
+# In this time every member sends a heartbeat.
 _BEFORE_MS = 6_000
 # How long a listener that is slow for this takes, at least: more than one heartbeat goes out.
 _SLOW_MS = 3_500
@@ -31,7 +31,7 @@ BEATS = ("Heartbeat", "DraftHeartbeat", "ConsumerGroupHeartbeat")
 
 
 def client_of(world: World, each: Fault) -> Client | None:
-    """Return whom a fault is for, None when nobody runs."""
+    """Return the target of a fault, None when no member is running."""
     client = world.members.get(each.target)
     return client if client is not None and client.alive else None
 
@@ -61,7 +61,7 @@ def leave_slowly(world: World, each: Fault) -> None:
 
 
 def leave_lost(world: World, each: Fault) -> None:
-    """The same without a coordinator: connections break, and maybe look-ups find nobody."""
+    """The same without a coordinator: connections break, and maybe look-ups fail."""
     client = client_of(world, each)
     if client is not None:
         unreachable_ms = max(each.lasts_ms - _FOUND_AGAIN_MS, 0)
@@ -72,7 +72,7 @@ def leave_lost(world: World, each: Fault) -> None:
 
 
 def leave_refused(world: World, each: Fault) -> None:
-    """Slowly, and the next heartbeat is told that this member may not be in the group."""
+    """Leave slowly, and the next heartbeat is answered that this member may not be in the group."""
     client = client_of(world, each)
     if client is not None:
         leave_slowly(world, each)
@@ -80,7 +80,7 @@ def leave_refused(world: World, each: Fault) -> None:
 
 
 def leave_beating(world: World, each: Fault) -> None:
-    """An application leaves with a heartbeat on its way, which is told an error (`detail`)."""
+    """An application leaves with a heartbeat in flight, which gets an error (`detail`)."""
     client = client_of(world, each)
     if client is not None:
         calls = replace(each, detail="unsubscribe+subscribe")
@@ -98,10 +98,10 @@ def leave_early(world: World, each: Fault) -> None:
 
 
 def stall_unheard(world: World, each: Fault) -> None:
-    """An application wants something else (`detail`), and then does not poll for too long.
+    """An application changes its subscription (`detail`), and then does not poll for too long.
 
-    Before that is noticed its connections are dead, which is not noticed, and it comes back soon
-    after. So its member cannot say good-bye yet, and what it was to be told is still to be told.
+    Before the member notices that, its connections die silently, and the application comes back
+    soon after. So its member cannot say good-bye yet, and still has news to tell.
     """
     client = client_of(world, each)
     if client is None or client.application.closing:
@@ -119,7 +119,7 @@ def _fall_silent(client: Client) -> None:
 
 
 def refused_in_call(world: World, each: Fault) -> None:
-    """The same while an application is told, slowly, what it was given."""
+    """The same during a slow call that assigns partitions."""
     client = client_of(world, each)
     if client is not None:
         client.application.listener = "is refused"

@@ -1,7 +1,7 @@
-"""From a seed to a scenario, swarm style: each run draws its own mix of what can go wrong.
+"""From a seed to a scenario, swarm style: each run draws its own mix of faults.
 
-A kind of fault is on or off for the whole run and has a strength; so some runs have many faults of
-one kind, which finds what an even mix of everything never reaches.
+A kind of fault is on or off for the whole run and has a strength. So some runs have many faults of
+one kind, and find bugs that an even mix never reaches.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _inject(kind: str, *requests: str) -> Draw:
     return draw
 
 
-# What can happen, and how much of it at most in ten minutes.
+# The faults, and how many of each at most in ten minutes.
 PALETTE: dict[str, tuple[Draw, int]] = {
     "reset": (_on_member("reset", 0, 0, "lingers", ""), 12),
     "half_open": (_on_member("half_open", 0, 0), 6),
@@ -188,7 +188,7 @@ _WITH_PATTERNS = frozenset({"repattern", "topic_comes"})
 _ON = 0.25
 _PATTERNED = 0.3
 _POLICIES = (BIDIRECTIONAL, BIDIRECTIONAL, *POLICIES)
-# What the members of a group that migrates have as classic members: all of one line.
+# The assignors of classic members in a group that migrates: all of one line.
 _ASSIGNORS = (
     (("range",), ("roundrobin", "range")),
     (("cooperative-sticky",),),
@@ -233,7 +233,7 @@ def draw_faults(
 
     Args:
         seed: The seed.
-        members: Whom they can hit.
+        members: Their possible targets.
         minutes: How long they happen.
         protocol: Protocol of the scenario; some kinds mean something in one only.
         only: Kinds to draw from; empty: all of them.

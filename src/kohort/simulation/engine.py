@@ -1,7 +1,7 @@
-"""Virtual time: a heap of what happens when, and nothing else.
+"""Virtual time: a heap of actions by their times.
 
-Time is an integer of milliseconds. What is due at the same time happens in the order in which it
-was asked for, so a run has exactly one order of events.
+Time is an integer of milliseconds. Actions that are due at the same time run in the order in which
+they were scheduled, so a run has exactly one order of events.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Action: TypeAlias = Callable[..., None]
 
 
 class Process(Protocol):
-    """Somebody to whom things happen, unless he is dead or stands still.
+    """The target of actions, unless it is dead or suspended.
 
     Attributes:
-        alive: Whether he runs; nothing happens to the dead.
-        paused_until: Until when he stands still (a garbage collection, a suspended machine): what
-            would happen to him before that happens then, in the same order.
+        alive: Whether it runs; actions of dead processes are dropped.
+        paused_until: Until when it is suspended (a garbage collection, a stopped machine): earlier
+            actions happen then, in the same order.
     """
 
     alive: bool
@@ -27,7 +27,7 @@ class Process(Protocol):
 
 
 class Engine:
-    """The clock and what is due."""
+    """The clock and the scheduled actions."""
 
     __slots__ = ("_heap", "_sequence", "now", "steps")
 
@@ -38,24 +38,24 @@ class Engine:
         self._heap: list[tuple[int, int, Process | None, Action, tuple[object, ...]]] = []
 
     def at(self, when: int, process: Process | None, action: Action, *arguments: object) -> None:
-        """Let something happen to a process (None: to the world) at a time, or now if that is over.
+        """Schedule an action of a process (None: the world) at a time, or now if that has passed.
 
         Args:
             when: Time in milliseconds.
-            process: To whom.
-            action: What.
-            *arguments: What the action is called with.
+            process: The process.
+            action: The action.
+            *arguments: Its arguments.
         """
         self._sequence += 1
         due = max(self.now, when)
         heappush(self._heap, (due, self._sequence, process, action, arguments))
 
     def after(self, delay: int, process: Process | None, action: Action, *args: object) -> None:
-        """As `at`, counted from now."""
+        """Like `at`, counted from now."""
         self.at(self.now + delay, process, action, *args)
 
     def run(self, until: int) -> None:
-        """Let everything happen that is due up to a time, which it then is."""
+        """Run everything that is due up to a time, and set the clock to it."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             due, _, process, action, arguments = heappop(heap)

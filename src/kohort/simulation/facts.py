@@ -1,7 +1,7 @@
-"""What the checkers are told: each fact says what one event touched.
+"""The input of the checkers: each fact describes the effect of one event.
 
-Facts live for as long as they are checked and there are several for each event, so they are not
-frozen: that would double what they cost. `about` is what a checker may choose by.
+Facts live only while they are checked and there are several for each event, so they are not frozen,
+which would double their cost. Checkers may select facts by `about`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Recorded(Struct):
 
 
 class Decided(Struct):
-    """The coordinator dealt with an event, and something of its session may have changed."""
+    """The coordinator handled an event, and its session may have changed."""
 
     node: Node
     event: ShardEvent
@@ -74,15 +74,15 @@ class Decided(Struct):
 
 
 class Stepped(Struct):
-    """The coordinator dealt with an event; what it led to is installed, nobody is answered yet.
+    """The coordinator handled an event; the session is installed, no answer is sent yet.
 
     Attributes:
         node: The node that did, as it is now.
         event: The event.
         session: Its session as it was before.
-        log: What its log added up to before.
-        effects: What the event led to.
-        group: The classic group that was looked for last, by its id: several rules ask for it.
+        log: Its log state before.
+        effects: The effects of the event.
+        group: The classic group that was looked up last, by its id: several rules need it.
     """
 
     node: Node
@@ -113,7 +113,7 @@ class Loaded(Struct):
 
 
 class Moved(Struct):
-    """A member dealt with an event, and is another one, or says more than that it lives.
+    """A member handled an event, and has changed, or sends more than a sign of life.
 
     Attributes:
         client: The member.
@@ -129,13 +129,13 @@ class Moved(Struct):
 
 
 class Told(Struct):
-    """A member dealt with an event.
+    """A member handled an event.
 
     Attributes:
         client: The member, as it is now.
         event: The event.
         before: Its session before.
-        effects: What the event led to.
+        effects: The effects of the event.
         now: The time by its own clock.
     """
 
@@ -147,7 +147,7 @@ class Told(Struct):
 
     @property
     def about(self) -> type:
-        """The class of the session, by which protocols are told apart."""
+        """The class of the session, which depends on the protocol."""
         return type(self.before)
 
 
@@ -169,9 +169,9 @@ class Called(Struct):
     """A call into an application begins or has ended.
 
     Attributes:
-        client: Whose application.
-        change: Which call.
-        partitions: About which partitions.
+        client: The member of the application.
+        change: The kind of call.
+        partitions: Its partitions.
         begins: Whether it begins.
     """
 
@@ -187,8 +187,8 @@ class Delivered(Struct):
     """An application got records.
 
     Attributes:
-        client: Whose application.
-        partition: From which partition.
+        client: The member of the application.
+        partition: The partition of the records.
         first: Offset of the first record.
         end: Offset after the last one.
     """
@@ -212,7 +212,7 @@ class Positioned(Struct):
 
 
 class Committing(Struct):
-    """An application asks for positions to be stored."""
+    """An application commits positions."""
 
     about: ClassVar[type] = NoneType
 
@@ -221,7 +221,7 @@ class Committing(Struct):
 
 
 class Looked(Struct):
-    """Time to look at everything."""
+    """Time for a full check."""
 
     about: ClassVar[type] = NoneType
 

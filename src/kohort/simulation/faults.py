@@ -1,4 +1,4 @@
-"""The faults: each is one function of the world and of what the scenario says about it."""
+"""The faults: each is one function of the world and the scenario's parameters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kohort.values import replace
 if TYPE_CHECKING:
     from kohort.simulation.world import World
 
-# Faults whose `lasts_ms` says how far a clock is moved, or which bit is hit.
+# Faults whose `lasts_ms` is the change of a clock, or the bit that is hit.
 _IS_NO_DURATION = frozenset({"wall_step", "clock_jump", "log_damage"})
-# How long news of topics travel at most.
+# How long news of topics take at most.
 _NEWS_MS = 35_000
 # How long after a member was fenced its process is started again.
 _FENCED_MS = 30_000
@@ -48,7 +48,7 @@ fault(log_faults.log_damage)
 
 
 def plan_faults(world: World) -> None:
-    """Let every fault of the scenario happen at its time, but for those of other simulators."""
+    """Schedule every fault of the scenario, except those of other simulators."""
     for each in world.scenario.faults:
         if each.kind in FAULTS:
             world.engine.at(each.at_ms, None, _happen, world, each)
@@ -66,7 +66,7 @@ def _happen(world: World, each: Fault) -> None:
 
 
 def stop_faults(world: World) -> int:
-    """Let no new fault begin; return when those that have begun are over."""
+    """Let no new fault begin; return the time at which the present ones end."""
     world.calm = True
     over = max(world.engine.now, world.disturbed_until) + _NEWS_MS
     world.lookup_error = None
@@ -93,7 +93,7 @@ def stop_faults(world: World) -> int:
 
 @fault
 def reset(world: World, each: Fault) -> None:
-    """Connections break; what is on its way may arrive all the same ("lingers")."""
+    """Connections break; messages in flight may arrive nevertheless ("lingers")."""
     client = client_of(world, each)
     if client is not None:
         client.reset(lingers=each.detail == "lingers")
@@ -101,7 +101,7 @@ def reset(world: World, each: Fault) -> None:
 
 @fault
 def half_open(world: World, each: Fault) -> None:
-    """Connections are dead and nobody is told."""
+    """Connections are dead and no side notices."""
     client = client_of(world, each)
     if client is not None:
         client.fall_silent()
@@ -109,7 +109,7 @@ def half_open(world: World, each: Fault) -> None:
 
 @fault
 def cut(world: World, each: Fault) -> None:
-    """A member and the cluster do not reach each other: "up", "down" or both ways."""
+    """A member and the cluster cannot reach each other: "up", "down" or both ways."""
     client = client_of(world, each)
     if client is not None:
         until = world.engine.now + each.lasts_ms
@@ -121,7 +121,7 @@ def cut(world: World, each: Fault) -> None:
 
 @fault
 def cut_all(world: World, each: Fault) -> None:
-    """The coordinator is out of reach for everybody."""
+    """No member can reach the coordinator."""
     for client in world.living():
         until = world.engine.now + each.lasts_ms
         client.up_blocked_until = client.down_blocked_until = until
@@ -138,7 +138,7 @@ def repeat(world: World, _each: Fault) -> None:
 
 @fault
 def kill(world: World, each: Fault) -> None:
-    """A member's process ends without a word, and starts again after a while, or never (0)."""
+    """A member's process dies, and starts again after a while, or never (0)."""
     client = client_of(world, each)
     if client is not None:
         client.die(each.lasts_ms)
@@ -146,7 +146,7 @@ def kill(world: World, each: Fault) -> None:
 
 @fault
 def die_in_the_middle(world: World, each: Fault) -> None:
-    """A member's process ends the next time it has something to do: "before" or "after sends"."""
+    """A member's process dies at its next work: "before" or "after sends"."""
     client = client_of(world, each)
     if client is not None:
         client.crash_at = each.detail
@@ -154,7 +154,7 @@ def die_in_the_middle(world: World, each: Fault) -> None:
 
 @fault
 def pause(world: World, each: Fault) -> None:
-    """A member's process stands still: it is a zombie when it goes on."""
+    """A member's process is suspended, and is a zombie when it goes on."""
     client = client_of(world, each)
     if client is not None:
         client.paused_until = max(client.paused_until, world.engine.now + each.lasts_ms)
@@ -162,7 +162,7 @@ def pause(world: World, each: Fault) -> None:
 
 @fault
 def stall(world: World, each: Fault) -> None:
-    """An application does not come back to poll for a while."""
+    """An application does not poll for a while."""
     client = client_of(world, each)
     if client is not None:
         until = world.engine.now + each.lasts_ms
@@ -207,7 +207,7 @@ def _start_again(world: World, name: str) -> None:
 
 @fault
 def unsubscribe(world: World, each: Fault) -> None:
-    """An application wants nothing for a while."""
+    """An application unsubscribes for a while."""
     client = client_of(world, each)
     if client is not None and not client.application.closing:
         client.application.unsubscribe()
@@ -217,7 +217,7 @@ def unsubscribe(world: World, each: Fault) -> None:
 
 @fault
 def resubscribe(world: World, each: Fault) -> None:
-    """An application wants other topics (`detail`, separated by commas)."""
+    """An application subscribes to other topics (`detail`, separated by commas)."""
     client = client_of(world, each)
     if client is not None and not client.application.closing:
         client.application.subscribe(tuple(each.detail.split(",")))
@@ -244,8 +244,8 @@ def twin(world: World, each: Fault) -> None:
 def upgrade(world: World, each: Fault) -> None:
     """A process is replaced by one with other assignors (`detail`, separated by commas)."""
     client = client_of(world, each)
-    # A member with none of the assignors of a cooperative group is refused for good: a mistake of
-    # its operator, which time does not mend.
+    # A cooperative group always refuses a member with none of its assignors: a mistake of the
+    # # operator, which time does not fix.
     if client is not None and client.is_eager and client.protocol.is_classic:
         world.change_plan(each.target, assignors=tuple(each.detail.split(",")))
     if client is not None and not client.application.closing:
@@ -264,13 +264,13 @@ def migrate(world: World, each: Fault) -> None:
 
 @fault
 def assignor_raises(world: World, each: Fault) -> None:
-    """The next assignment that a member makes as leader fails."""
+    """The next assignment that a member computes as leader fails."""
     world.failing_assignors.add(each.target)
 
 
 @fault
 def long_assignment(world: World, each: Fault) -> None:
-    """A leader takes long to assign; a heartbeat in that time is told an error (`detail`)."""
+    """A leader assigns slowly; a heartbeat in that time is answered with an error (`detail`)."""
     client = client_of(world, each)
     if client is not None:
         world.slow_assignors.update(other.name for other in world.living())
@@ -282,7 +282,7 @@ def long_assignment(world: World, each: Fault) -> None:
 
 @fault
 def fence(world: World, each: Fault) -> None:
-    """A commit is told that another process has the instance id; a new process starts later."""
+    """A commit is fenced by the instance id; a new process starts later."""
     client = client_of(world, each)
     if client is not None:
         refuse(client, ErrorCode.FENCED_INSTANCE_ID, "OffsetCommit")
@@ -291,7 +291,7 @@ def fence(world: World, each: Fault) -> None:
 
 @fault
 def assignor_garbage(world: World, each: Fault) -> None:
-    """The next assignment that a member makes for the coordinator is none (`detail` says why)."""
+    """The next assignment that a member computes for the coordinator is invalid (`detail`: how)."""
     world.garbage[each.target] = each.detail
 
 
@@ -324,7 +324,7 @@ def clock_jump(world: World, each: Fault) -> None:
 
 @fault
 def wall_step(world: World, each: Fault) -> None:
-    """The coordinators' time of day is set, back or forth."""
+    """The coordinators' time of day is set back or forward."""
     for node in world.coordinator.nodes:
         node.wall_skew_ms = each.lasts_ms if each.detail != "back" else -each.lasts_ms
 
@@ -356,7 +356,7 @@ def coordinator_dies_writing(world: World, each: Fault) -> None:
 
 @fault
 def coordinator_pause(world: World, each: Fault) -> None:
-    """The coordinator stands still; another leads meanwhile, it wakes as a zombie."""
+    """The coordinator is suspended while another one leads, and wakes as a zombie."""
     leader = world.coordinator.leader
     if leader is not None:
         leader.paused_until = max(leader.paused_until, world.engine.now + each.lasts_ms)
@@ -424,20 +424,20 @@ def _look_up_to_date(client: Client) -> None:
 
 @fault
 def stranger(world: World, each: Fault) -> None:
-    """Somebody who is no member of the group sends a request (`detail` says which)."""
+    """A client that is not a member of the group sends a request (`detail`: which)."""
     for kind in each.detail.split("+"):
         send_stranger(world, kind, each.target)
 
 
 @fault
 def draft_stranger(world: World, each: Fault) -> None:
-    """Somebody sends a request of the draft protocol (`detail` says which)."""
+    """A stranger sends a request of the draft protocol (`detail`: which)."""
     send_stranger(world, each.detail, each.target)
 
 
 @fault
 def consumer_stranger(world: World, each: Fault) -> None:
-    """Somebody sends a request of KIP-848 (`detail` says which)."""
+    """A stranger sends a request of KIP-848 (`detail`: which)."""
     send_stranger(world, each.detail, each.target)
 
 
@@ -459,14 +459,14 @@ def _grow_back(world: World) -> None:
 
 @fault
 def grow(world: World, each: Fault) -> None:
-    """A topic gets more partitions; the members learn it one after the other."""
+    """A topic gets more partitions; the members learn that one after the other."""
     world.topics.grow(each.target, int(each.detail or 1))
     world.spread_metadata(each.lasts_ms, each.target)
 
 
 @fault
 def delete_topic(world: World, each: Fault) -> None:
-    """A topic is deleted, and made again under the same name after a while, or never (0)."""
+    """A topic is deleted, and recreated after a while, or never (0)."""
     topic = world.topics.present.get(each.target)
     if topic is None:
         return
@@ -479,7 +479,7 @@ def delete_topic(world: World, each: Fault) -> None:
 
 @fault
 def topic_comes(world: World, each: Fault) -> None:
-    """A topic (`detail`) is made, for a while or for good (0)."""
+    """A topic (`detail`) is created, for a while or for good (0)."""
     world.create_topic(each.detail, 2)
     world.produce(TopicPlan(name=each.detail, partitions=2))
     if each.lasts_ms:

@@ -1,4 +1,4 @@
-"""Many runs: which seeds, of which protocols, and what came of them together."""
+"""Many runs: their seeds and protocols, and their combined results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kohort.simulation.scenario import Scenario
 
 
 class Summary(Struct):
-    """What came of many runs.
+    """The combined results of many runs.
 
     Attributes:
-        runs: How many.
-        failed: Those in which something was wrong.
+        runs: How many runs.
+        failed: The runs that broke a rule.
         events: How many events happened.
         simulated_ms: How much time passed in the simulations.
         rebalances: How many rebalances began.
         repeated: How many records were handed out more than once.
-        notes: How often which rare thing happened.
+        notes: How often each rare event happened.
     """
 
     runs: int = 0
@@ -70,7 +70,7 @@ def scenarios(seeds: Iterable[int], protocols: tuple[str, ...] = ()) -> Iterator
 
 
 def run_all(many: Iterable[Scenario]) -> Summary:
-    """Run scenarios, without a trace, and return what came of them together."""
+    """Run scenarios, without a trace, and return their combined results."""
     summary = Summary()
     for each in many:
         summary.add(run(each, trace=False))

@@ -1,4 +1,4 @@
-"""What a member's assignor may answer that is no assignment of its group (KIP-848)."""
+"""Invalid answers of a member's assignor (KIP-848)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def spoiled(assignments: Mapping[str, bytes], kind: str) -> dict[str, bytes]:
     """Return assignments as an assignor with a bug would make them.
 
     Args:
-        assignments: What each member is to have.
-        kind: Which bug, one of `KINDS`.
+        assignments: The right assignment of each member.
+        kind: The bug, one of `KINDS`.
     """
     given = {each: decode_assignment(data)[0] for each, data in assignments.items()}
     everything = frozenset().union(*given.values())

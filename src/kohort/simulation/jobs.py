@@ -1,4 +1,4 @@
-"""Slow work of the coordinator, done at once by the code of the broker; time is only virtual."""
+"""Jobs of the coordinator, done at once by the broker's code; time is only virtual."""
 
 from __future__ import annotations
 

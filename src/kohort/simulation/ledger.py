@@ -1,7 +1,7 @@
-"""The simulation's own books, kept apart from the machines: what checkers compare with.
+"""The simulation's own records, independent of the machines, for the checkers.
 
-Nothing here asks a machine what it thinks. The group log is folded anew from its bytes, deliveries
-and accepted commits are written down as they happen.
+Nothing here relies on a machine. The group log is folded separately from its bytes; deliveries and
+accepted commits are recorded as they happen.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Reading(Struct):
     """How far a partition was read by the group.
 
     Attributes:
-        delivered: Every record below was handed to some member.
+        delivered: Every record below was delivered to some member.
         is_clean: Whether the last owner gave it up with everything it had read committed.
-        is_tainted: Whether nothing is promised any more: the topic was deleted, and a late commit
-            for the old one cannot be told from one for the new one (KIP-516 came for that); or the
-            log lost to whom it was given.
+        is_tainted: Whether there are no guarantees any more: the topic was deleted, and a late
+            commit for the old one looks like one for the new one (before KIP-516); or the log lost
+            its owner.
         repeated: How many records were handed out more than once.
     """
 
@@ -56,12 +56,12 @@ class Ledger(Struct):
     """What happened so far.
 
     Attributes:
-        fold: What the group log adds up to, by its bytes.
+        fold: The fold of the group log, from its bytes.
         readings: How far each partition was read.
-        positions: For each client and partition the next offset it has to be given.
+        positions: For each client and partition the next offset to deliver.
         generations: How many generations began.
         rebalances: How many rebalances began.
-        lost_at: Since when a client is no member although it was one.
+        lost_at: Since when a former member has no membership.
         newest: The newest generation the coordinator has begun, or loaded.
         assigned_ms: When the newest assignment was accepted.
         newest_epoch: The highest epoch that a consumer group's log had.
@@ -93,13 +93,14 @@ class Ledger(Struct):
                 self.fold = self.fold.apply(read)
 
     def cut(self, records: Iterable[GroupRecord], names: Mapping[UUID, str]) -> None:
-        """Go back to what is left of a damaged log: what was confirmed since then is lost.
+        """Go back to the rest of a damaged log: later confirmations are lost.
 
-        Positions go back, so records are read again. What a member was given within its epoch it
-        keeps, while its coordinator knows nothing of that: of such partitions nothing is promised.
+        Positions go back, so records are read again. A member keeps partitions that it got within
+        its epoch, though its coordinator has forgotten them: there are no guarantees for such
+        partitions.
 
         Args:
-            records: What is left.
+            records: The rest.
             names: The topics by their ids.
         """
         before, self.fold = self.fold, LogState()
@@ -116,9 +117,9 @@ class Ledger(Struct):
         self.newest_epoch = 0
 
     def _positioned(self, key: OffsetCommitKey, value: GroupValue | None) -> None:
-        """Where a position is deleted or taken back, records will be read again.
+        """Note that records will be read again after a position was deleted or went back.
 
-        A commit that was on its way when its partition was given up may arrive after a newer one.
+        A commit in flight when its partition was given up may arrive after a newer one.
         """
         reading = self.reading(TopicPartition(key.topic, key.partition))
         offset = value.offset if isinstance(value, OffsetCommitValue) else -1
@@ -192,7 +193,7 @@ class Ledger(Struct):
 
 
 def _given(log: LogState) -> set[tuple[str, UUID, int]]:
-    """Return which member of the consumer group has what, or has not given it up, by its log."""
+    """Return the partitions that each member has, or has not given up, by the group's log."""
     group = log.consumer_groups.get(GROUP)
     return {
         (member.member_id, topic_id, number)

@@ -1,8 +1,8 @@
-"""The group log of the simulated cluster: bytes that survive, and what can happen to them.
+"""The group log of the simulated cluster: bytes that survive, and their faults.
 
-A batch is whole or not there at all: a torn or damaged one fails its checksum, and is cut off with
-all that follows when the log is opened the next time. Only the leader of the highest epoch may
-append, which is what keeps an old coordinator harmless.
+A batch is complete or missing: a torn or damaged one fails its checksum, and is cut off with
+everything after it when the log is next opened. Only the leader of the highest epoch may append,
+which makes an old coordinator harmless.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kohort.wire.records import Record, decode_records, encode_batch
 from kohort.wire.records.header import BatchHeader, iter_batches
 
 Encoded = tuple[bytes, bytes | None]
-# The books read each record when it is written, and a coordinator all of them when it loads.
+# The ledger reads each record when it is written, and a coordinator all of them when it loads.
 decoded = lru_cache(maxsize=10_000)(group_log.decode_record)
 
 
@@ -50,7 +50,7 @@ class GroupLog(Struct):
     leader_epoch: int = 0
     batches: list[Batch] = field(default_factory=list)
     end: int = 0
-    # Since a bit has flipped: what stands on the disk from an offset on; nobody knows of it yet.
+    # After a flipped bit: the bytes on disk from an offset on, which were not read yet.
     _damaged: tuple[int, bytes] | None = None
     _cleaned_to: int = 0
 
@@ -61,10 +61,10 @@ class GroupLog(Struct):
         self.end += len(encoded)
 
     def lose_end(self, count: int = 1) -> int:
-        """Lose the last batches: they were not written to their end, or not to the disk.
+        """Lose the last batches: they were not written completely, or not to the disk.
 
         Returns:
-            The offset from which on nothing is left.
+            The new end of the log.
         """
         lost = self._last(count)
         if lost:
@@ -75,11 +75,11 @@ class GroupLog(Struct):
     def flip_bit(self, count: int, number: int) -> int:
         """Flip one bit of the last batches, as a bad disk does.
 
-        Whether who reads them notices is for the checksums to show.
+        The checksums must detect it.
 
         Args:
-            count: Of how many batches.
-            number: Which bit of them, counted from the first; beyond the last it begins again.
+            count: How many batches.
+            number: Number of the bit in these batches, modulo the number of bits.
 
         Returns:
             The offset of the batch that was hit.
@@ -98,14 +98,14 @@ class GroupLog(Struct):
         raise AssertionError("the bit is in none of the batches")
 
     def _last(self, count: int) -> list[Batch]:
-        """Return the last batches, of those that compaction has not seen.
+        """Return the last batches that compaction has not processed.
 
-        What it has seen was synced before, and what it removed does not come back with a cut.
+        Processed ones were synced before, and a truncation does not bring removed ones back.
         """
         return [batch for batch in self.batches[-count:] if batch.offset >= self._cleaned_to]
 
     def open(self) -> None:
-        """Open the log, as a broker does that starts: what is damaged is cut off."""
+        """Open the log, like a broker that starts: damaged batches are cut off."""
         if self._damaged is None:
             return
         first, data = self._damaged
@@ -120,7 +120,7 @@ class GroupLog(Struct):
     def compact(self) -> None:
         """Keep the newest record of each key, of all batches but the last.
 
-        Tombstones stay, as they do in Kafka for a day. What is damaged is left alone.
+        Tombstones stay, as in Kafka for a day. Damaged batches are left alone.
         """
         last = self.end if self._damaged is None else self._damaged[0]
         cleaned = [batch for batch in self.batches[:-1] if batch.offset < last]
@@ -137,7 +137,7 @@ class GroupLog(Struct):
 
         Args:
             start: Offset of the first.
-            end: Offset after the last; None: all there are.
+            end: Offset after the last; None: to the end.
         """
         end = self.end if end is None else end
         return [
@@ -159,12 +159,12 @@ class GroupLog(Struct):
 
 
 def _written(batch: Batch) -> bytes:
-    """Return a batch as it stands on a broker's disk."""
+    """Return a batch as the bytes on a broker's disk."""
     records = [Record(at, 0, *each) for at, each in enumerate(batch.records, batch.offset)]
     return encode_batch(records, leader_epoch=LEADER_EPOCH)
 
 
 def _whole(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches that bytes begin with; at a header that is none they end."""
+    """Yield the batches at the begin of some bytes, up to an invalid header."""
     with suppress(RemoteProtocolError):
         yield from iter_batches(data)

@@ -1,4 +1,4 @@
-"""Faults of the group log: it is compacted, at bad moments too, and its end is damaged or lost."""
+"""Faults of the group log: compaction at bad moments, and a damaged or lost end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kohort.simulation.scenario import Fault
 if TYPE_CHECKING:
     from kohort.simulation.world import World
 
-# So many batches at the end of the log may be damaged.
+# How many batches at the end of the log may be damaged.
 _DAMAGED_MAX = 4
 
 
@@ -20,7 +20,7 @@ def compact(world: World, _each: Fault) -> None:
 
 
 def compact_while_loading(world: World, each: Fault) -> None:
-    """Another node leads, and while it reads the log that is compacted (KAFKA-19862)."""
+    """Another node becomes leader, and the log is compacted while it loads (KAFKA-19862)."""
     failovers = world.coordinator.failovers
     world.coordinator.move(each.lasts_ms, 0)
     if world.coordinator.failovers > failovers:
@@ -31,8 +31,8 @@ def compact_while_loading(world: World, each: Fault) -> None:
 def log_damage(world: World, each: Fault) -> None:
     """A bit of the log's last batches flips, or they never got to the disk: "bit flip", "lost end".
 
-    The coordinator dies, and who comes after it finds less than was confirmed. `lasts_ms` says
-    which bit, and of how many batches.
+    The coordinator dies, and its successor finds less than was confirmed. `lasts_ms` encodes the
+    bit and the number of batches.
     """
     leader, log = world.coordinator.ready, world.log
     if leader is None:

@@ -1,7 +1,7 @@
-"""Connections: order inside each of them, none across, and all that can go wrong with them.
+"""Connections: ordered each, unordered among each other, with all their faults.
 
-As TCP promises: what arrives arrives in order; what does not is lost together with everything after
-it. A request that the client has given up may still reach the coordinator.
+As with TCP, messages arrive in order, and a lost one takes everything after it with it. A request
+that the client has given up may still reach the coordinator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Pending(Struct):
 
     Attributes:
         due: When the client gives it up.
-        done: Told the answer, or None when there will be none.
+        done: Called with the answer, or None when there will be none.
         request: The request.
         version: Its version.
         is_copy: Whether the same request was sent before.
@@ -65,7 +65,7 @@ class Connection:
         self.client = client
         self.node = node
         self.is_open = True
-        # Whether what is on its way up arrives although the client has gone.
+        # Whether requests in flight arrive although the client is gone.
         self.lingers = True
         self.silent = False
         self.up: deque[Pending] = deque()
@@ -93,7 +93,7 @@ class Network:
 
         Args:
             engine: The clock.
-            weather: What it does all the time.
+            weather: Its delays and losses.
             seed: Seed of the run.
         """
         self.weather = weather
@@ -111,7 +111,7 @@ class Network:
         Args:
             connection: The connection.
             key: Number of the request.
-            pending: The request, and whom to tell its end.
+            pending: The request, and the callback for its end.
         """
         connection.waiting[key] = pending
         self._watch(connection, pending.due)
@@ -145,7 +145,7 @@ class Network:
         connection.node.receive(connection, connection.up.popleft())
 
     def answer(self, connection: Connection, pending: Pending, response: Message) -> None:
-        """Send an answer, if there is still somebody to get it."""
+        """Send an answer, if the connection is still open."""
         if connection.silent or not connection.is_open:
             return
         connection.down.append((pending, response))
@@ -172,7 +172,7 @@ class Network:
     # ------------------------------------------------------------------------------ how it ends
 
     def close(self, connection: Connection) -> None:
-        """End a connection: who waits for an answer is told that there is none."""
+        """End a connection: waiting requests get no answer."""
         if not connection.is_open:
             return
         connection.is_open = False
@@ -185,7 +185,7 @@ class Network:
             pending.done(None)
 
     def _watch(self, connection: Connection, due: int) -> None:
-        """Look at the connection again when its first request is overdue."""
+        """Check the connection again when its first request is overdue."""
         if connection.check_at <= self._engine.now or due < connection.check_at:
             connection.check_at = due
             self._engine.at(due, connection.client, self._check, connection)

@@ -1,4 +1,4 @@
-"""What an operator changes before a process that could not go on is started again."""
+"""The operator's fixes before a process that could not go on is started again."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from kohort.simulation.client import Client
     from kohort.simulation.world import World
 
-# The assignors that members may be told to list, the best liked first.
+# The assignors that the operator may add, in order of preference.
 _KNOWN = ("cooperative-sticky", "roundrobin", "range")
 
 
 def remedy(client: Client, error: KohortError) -> None:
-    """Let the next life of a member be one that its group does not refuse.
+    """Reconfigure a member so that its group accepts its next life.
 
-    A group that may not change its protocol takes nobody who speaks the other one. And a
-    coordinator that has read the log knows only the assignor that the group uses, so who knows only
-    another one is shut out until the group rebalances, though its members may know both.
+    A group that may not change its protocol refuses members of the other one. And a coordinator
+    that has loaded the log only knows the assignor that the group uses, so a member that only has
+    another one is refused until the group rebalances, even if its members have both.
     """
     if not isinstance(error, KafkaError):
         return
@@ -38,12 +38,12 @@ def remedy(client: Client, error: KohortError) -> None:
 
 
 def _listed(world: World) -> set[str]:
-    """The assignors that some member is configured with."""
+    """The assignors in the configuration of some member."""
     return {name for plan in world.plans.values() for name in plan.assignors}
 
 
 def _in_use(world: World) -> set[str]:
-    """The assignor that a tool says the group uses, which nobody may be configured with now."""
+    """The assignor that the group uses according to a tool, even if no member lists it now."""
     node = world.coordinator.ready
     stored = node.shard.log.groups.get(GROUP) if node is not None else None
     return {stored.protocol} if stored and stored.protocol else set()

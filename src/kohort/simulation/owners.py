@@ -1,4 +1,4 @@
-"""Watches a run from outside: which member owned which partition when."""
+"""Observes a run from outside: the owners of partitions over time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kohort.types import TopicPartition
 
 
 class Owners:
-    """Collects changes of ownership as applications are told of them.
+    """Collects changes of ownership as applications learn them.
 
     A partition has an owner from the call that assigns it to the end of the call that takes it
-    away, or to the death of the process. Where two believe that they own it, which a process that
-    slept may do, it counts as that of the later one.
+    away, or to the death of the process. Where two believe that they own it (one may have been
+    suspended), the later one counts.
 
     Args:
-        world: The run to watch, before it begins.
+        world: The run to observe, before it begins.
     """
 
     def __init__(self, world: World) -> None:

@@ -1,4 +1,4 @@
-"""What applications ask of the coordinator about positions, and how its answers are read."""
+"""Requests of applications about positions, and how to read the answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def request(client: Client, wanted: list[TopicPartition]) -> OffsetFetchRequest:
-    """Return the request that asks where to begin, as the member when its protocol wants that."""
+    """Return the request for committed offsets, with the member where the protocol needs it."""
     topics: dict[str, list[int]] = {}
     for partition in wanted:
         topics.setdefault(partition.topic, []).append(partition.partition)
@@ -56,7 +56,7 @@ def found_in(
 
 
 def error_of(response: OffsetCommitResponse) -> int:
-    """Return the error to act upon: one that stays before one that passes."""
+    """Return the error to act upon: permanent ones before temporary ones."""
     codes = [entry.error_code for topic in response.topics for entry in topic.partitions]
     errors = [code for code in codes if code]
     lasting = [code for code in errors if not KafkaError(code).retriable]

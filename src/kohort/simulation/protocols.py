@@ -1,4 +1,4 @@
-"""The group protocols a member may speak: how to make its machine, and what to know of it."""
+"""The group protocols of members: how to make their machines, and their properties."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kohort.group.member.draft.machine import DraftMember
 from kohort.group.member.machine import MemberMachine
 from kohort.simulation.scenario import MemberPlan
 
-# A member, whichever of the protocols it speaks.
+# A member of any protocol.
 Machine: TypeAlias = MemberMachine[Any, Any]
 
 
 class Protocol(Struct, frozen=True, kw_only=True):
-    """One group protocol, as a member speaks it.
+    """One group protocol, from a member's side.
 
     Attributes:
         name: Its name in scenarios.
@@ -82,7 +82,7 @@ PROTOCOLS: dict[str, Protocol] = {
     each.name: each for each in (CLASSIC, COOPERATIVE, CONSUMER, CLIENT_SIDE, DRAFT)
 }
 
-# A group whose members go from the classic protocol to that of KIP-848, and back.
+# A group whose members migrate from the classic protocol to that of KIP-848, and back.
 MIGRATION = "migration"
 # What a seed can be run as.
 CAMPAIGNS: tuple[str, ...] = (*PROTOCOLS, MIGRATION)
@@ -93,11 +93,11 @@ def protocol_of(plan: MemberPlan, default: str) -> Protocol:
 
     Args:
         plan: The member.
-        default: What its scenario is run as; in a migration all members say what they speak, and
-            who does not speaks the newer protocol.
+        default: The protocol of its scenario; in a migration each member has its own, by default
+            the newer one.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: No protocol has that name.
     """
     name = plan.protocol or (CONSUMER.name if default == MIGRATION else default)
     if name not in PROTOCOLS:
@@ -111,14 +111,14 @@ def assignors_of(
     """Return the assignors of a member; `own` are those that a user brings.
 
     Raises:
-        ConfigError: There is none of a name.
+        ConfigError: A name is not known.
     """
     known = {**BUILTIN_ASSIGNORS, **own}
     names = plan.assignors or protocol.assignors
     missing = [name for name in names if name not in known]
     if missing:
         raise ConfigError(f"no assignor {missing[0]!r}; there are: {', '.join(known)}")
-    return tuple(copy(known[name]) for name in names)  # they remember what their member has
+    return tuple(copy(known[name]) for name in names)  # they remember their member's assignment
 
 
 def is_eager(protocol: Protocol, assignors: tuple[Assignor, ...]) -> bool:

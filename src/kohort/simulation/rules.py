@@ -1,4 +1,4 @@
-"""The rules that hold in every run: each a named function with the sentence it stands for."""
+"""The rules that hold in every run: each a named function with its sentence."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Rule(Struct, frozen=True):
 
     Attributes:
         name: Its name: S for safety, L for liveness, as in the list it comes from.
-        text: What it says.
-        fact: Upon which fact it is checked.
+        text: Its sentence.
+        fact: The class of facts that it checks.
         function: Returns what is wrong, None when nothing is.
-        about: What such a fact has to be about; empty: anything.
+        about: Classes that such a fact must be about; empty: any.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Rule(Struct, frozen=True):
     about: tuple[type, ...] = ()
 
     def applies(self, fact: type, about: type) -> bool:
-        """Whether it is checked upon such a fact that is about this."""
+        """Whether it checks such a fact about this class."""
         return self.fact is fact and (not self.about or about in self.about)
 
 
@@ -49,9 +49,9 @@ def rule(
 
     Args:
         name: Name of the rule.
-        text: What it says.
-        *facts: Upon which facts it is checked.
-        about: What they have to be about: classes of requests, events or sessions; empty: anything.
+        text: Its sentence.
+        *facts: The classes of facts that it checks.
+        about: What they must be about: classes of requests, events or sessions; empty: any.
     """
 
     def register(function: Callable[[World, F], str | None]) -> Callable[[World, F], str | None]:
@@ -63,7 +63,7 @@ def rule(
 
 
 class Checkers(dict[tuple[type, type], tuple[Rule, ...]]):
-    """Rules by the class of a fact and by what it is about, so that a fact meets no other rules.
+    """Rules by the class of a fact and by its `about`, so that each fact only meets its rules.
 
     Args:
         rules: The rules.

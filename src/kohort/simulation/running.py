@@ -1,4 +1,4 @@
-"""One run: faults, then calm, then the question whether the group has converged."""
+"""One run: faults, then calm, then a check that the group has converged."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from kohort.simulation.world import MachineFailedError, ViolationError, World
 OK = "ok"
 CRASHED = "machine failed"
 _STEP_MS = 5_000
-# After the group has converged nothing may happen any more for so long (L8).
+# How long nothing may happen after the group has converged (L8).
 _QUIET_MS = 60_000
 
 
 class Outcome(Struct):
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         scenario: The run.
         verdict: "ok", the name of the checker that complained, or that a machine raised.
-        complaint: What it said.
+        complaint: The complaint.
         events: How many events happened.
         simulated_ms: How much time passed in the simulation.
         digest: Hash of the trace; empty when none was made.
         rebalances: How many rebalances the coordinator began.
         repeated: How many records were handed out more than once.
-        notes: How often which rare thing happened.
+        notes: How often each rare event happened.
         lines: The trace, when it was asked for.
     """
 
@@ -52,7 +52,7 @@ class Outcome(Struct):
     lines: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        """Return what matters of it on one line."""
+        """Return a summary in one line."""
         return (
             f"<Outcome {self.verdict!r} of {self.scenario!r}: {self.events} events,"
             f" {self.rebalances} rebalances, {self.repeated} records read again>"
@@ -60,7 +60,7 @@ class Outcome(Struct):
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing was wrong."""
+        """Whether no rule was broken."""
         return self.verdict == OK
 
 
@@ -76,8 +76,8 @@ def run(
     """Run a scenario.
 
     Args:
-        scenario: What is to happen.
-        checkers: Which rules are checked; none makes it faster.
+        scenario: The scenario.
+        checkers: The rules to check; none is faster.
         trace: Whether the outcome has a hash of all events.
         keep_lines: Whether the outcome has the trace.
         assignors: Assignors that a user brings, by name.
@@ -123,9 +123,9 @@ def run_world(world: World) -> Outcome:
 def convergence_bound_ms(scenario: Scenario) -> int:
     """Return how long a group may take to converge once faults have stopped.
 
-    Whoever is dead is found out after a session timeout; a rebalance may wait for the slowest
-    member; a JoinGroup whose answer was lost is given up after the rebalance timeout and 5 s, and
-    then a second rebalance may be needed to make good for the first.
+    A dead member is noticed after a session timeout; a rebalance may wait for the slowest member; a
+    JoinGroup whose answer was lost is given up after the rebalance timeout and 5 s, and then a
+    second rebalance may be needed to correct the first.
     """
     session = max((m.session_timeout_ms for m in scenario.members), default=0)
     rebalance = max((m.max_poll_interval_ms for m in scenario.members), default=0)

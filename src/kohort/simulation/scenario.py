@@ -1,4 +1,4 @@
-"""A scenario: everything a run needs, as values that can be written down, read and made smaller."""
+"""A scenario: everything that a run needs, as values to write, read and shrink."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class MemberPlan(Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its name in traces; also its client id.
         start_ms: When it starts.
-        topics: What it subscribes to.
+        topics: The topics that it subscribes to.
         pattern: Or a regular expression, if it speaks a protocol that has them (KIP-848).
         protocol: Which member machine it runs, a key of `protocols.PROTOCOLS`; empty: that of the
             scenario.
-        assignors: Names of its assignors, the best liked first.
+        assignors: Names of its assignors, in order of preference.
         instance: Its group instance id, empty for a dynamic member.
         session_timeout_ms: `session.timeout.ms`.
         heartbeat_interval_ms: `heartbeat.interval.ms`.
@@ -37,7 +37,7 @@ class MemberPlan(Struct, frozen=True, kw_only=True):
         process_ms: Mean time to process a batch.
         batch: Most records of one poll.
         listener_ms: How long its listener takes.
-        drift_ppm: How much faster its clock runs than true time, in millionths.
+        drift_ppm: How much faster than true time its clock runs, in millionths.
     """
 
     name: str
@@ -59,7 +59,7 @@ class MemberPlan(Struct, frozen=True, kw_only=True):
 
 
 class TopicPlan(Struct, frozen=True, kw_only=True):
-    """A topic and who produces to it.
+    """A topic and its records.
 
     Attributes:
         name: Its name.
@@ -75,13 +75,13 @@ class TopicPlan(Struct, frozen=True, kw_only=True):
 
 
 class Weather(Struct, frozen=True, kw_only=True):
-    """What the network does all the time.
+    """The delays and losses of the network.
 
     Attributes:
         delay_ms: Mean delay of a message, one way.
         tail: Share of messages that are much later.
         tail_ms: Mean of their delay.
-        loss: Share of messages after which the connection is dead and nobody is told.
+        loss: Share of messages after which the connection is dead and no side notices.
     """
 
     delay_ms: int = 2
@@ -91,14 +91,14 @@ class Weather(Struct, frozen=True, kw_only=True):
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """Something that happens once.
+    """A single fault.
 
     Attributes:
-        kind: What, a key of `faults.FAULTS`.
-        at_ms: When.
-        target: To whom: a member, a topic, or empty for the coordinator.
-        lasts_ms: For how long.
-        detail: Which variant.
+        kind: Its kind, a key of `faults.FAULTS`.
+        at_ms: When it happens.
+        target: A member, a topic, or empty for the coordinator.
+        lasts_ms: How long it lasts.
+        detail: Its variant.
     """
 
     kind: str
@@ -112,17 +112,17 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """A run, before it has happened.
 
     Attributes:
-        seed: Seed of all delays and durations that are not written down here.
+        seed: Seed of all delays and durations that are not in the scenario.
         protocol: Group protocol of the members, one of `protocols.CAMPAIGNS`.
         minutes: Length of the phase in which faults happen.
         initial_delay_ms: `group.initial.rebalance.delay.ms`.
         group_max_size: `group.max.size`.
         migration_policy: `group.consumer.migration.policy`.
-        retention_ms: `offsets.retention.minutes`; looked at as often, and every ten minutes.
+        retention_ms: `offsets.retention.minutes`; checked as often, and every ten minutes.
         members: The members.
         topics: The topics.
-        weather: What the network does all the time.
-        faults: What happens once.
+        weather: The delays and losses of the network.
+        faults: The faults.
     """
 
     seed: int
@@ -138,7 +138,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()
 
     def __repr__(self) -> str:
-        """Return what tells it apart; `to_toml` writes all of it down."""
+        """Return a summary; `to_toml` has everything."""
         parts = (
             f"seed={self.seed}, protocol={self.protocol!r}, {len(self.members)} members,"
             f" {len(self.topics)} topics, {len(self.faults)} faults, {self.minutes} minutes"
@@ -155,11 +155,11 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
 
 def to_toml(scenario: Scenario, comment: str = "") -> str:
-    """Write a scenario down; what has its default value is left out.
+    """Return a scenario as TOML, without default values.
 
     Args:
         scenario: The scenario.
-        comment: What to say at the top, one line or several.
+        comment: A comment for the top, of one or several lines.
     """
     lines = [f"# {line}" for line in comment.splitlines()]
     for name, default in defaults(Scenario).items():
@@ -203,7 +203,7 @@ def from_toml(text: str) -> Scenario:
 
 
 def from_values(values: Mapping[str, object]) -> Scenario:
-    """Make a scenario of what a TOML file says.
+    """Make a scenario from the content of a TOML file.
 
     Raises:
         ConfigError: A key is not known or has a value of the wrong kind.
@@ -212,14 +212,14 @@ def from_values(values: Mapping[str, object]) -> Scenario:
     for title, kind in (("members", MemberPlan), ("topics", TopicPlan), ("faults", Fault)):
         tables = read.get(title, [])
         if not isinstance(tables, list):
-            raise ConfigError(f"{title} has to be written as [[{title}]]")
+            raise ConfigError(f"{title} must be written as [[{title}]]")
         read[title] = tuple(made(kind, each, f"[[{title}]]") for each in tables)
     read["weather"] = made(Weather, read.get("weather", {}), "[weather]")
     return made(Scenario, {"seed": 0, **read}, "the scenario")
 
 
 def made(kind: type[T], values: object, where: str) -> T:
-    """Make a value of what a table says.
+    """Make a value from a table.
 
     Args:
         kind: A class of this module or one like them: fields, most with a default.
@@ -230,7 +230,7 @@ def made(kind: type[T], values: object, where: str) -> T:
         ConfigError: A key is not known, missing, or has a value of the wrong kind.
     """
     if not isinstance(values, dict):
-        raise ConfigError(f"{where} has to be a table")
+        raise ConfigError(f"{where} must be a table")
     hints = get_type_hints(kind)
     arguments: dict[str, object] = {}
     for key, value in values.items():
@@ -246,7 +246,7 @@ def made(kind: type[T], values: object, where: str) -> T:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error: which known name is like this one, or which there are."""
+    """Return the end of an error message: a similar known name, or all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(names)}"

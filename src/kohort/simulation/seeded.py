@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 class SeededOutcome(Struct, Generic[S]):
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         scenario: The run.

@@ -1,7 +1,7 @@
 """From a failing scenario to the smallest one that fails in the same way.
 
 Faults are dropped in halves, quarters and so on (delta debugging); then members, topics, the
-weather and the length. Randomness is keyed, so what is left behaves as it did before.
+weather and the length. Randomness is keyed, so the rest behaves as it did before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def shrink(scenario: Scenario, fails: Fails) -> Scenario:
     """Return a smallest scenario for which `fails` is still true.
 
     Args:
-        scenario: One for which it is true.
-        fails: Whether a scenario fails in the way that matters.
+        scenario: A scenario for which it is true.
+        fails: Whether a scenario fails in the same way.
     """
     while True:
         before = scenario
@@ -40,7 +40,7 @@ def _without_faults(scenario: Scenario, fails: Fails) -> Scenario:
 
 
 def minimal(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> Sequence[T]:
-    """Return items of which none can be left out, by leaving out ever smaller chunks."""
+    """Leave out ever smaller chunks, until no item can be left out; return the rest."""
     size = max(len(items) // 2, 1)
     while items:
         start = 0

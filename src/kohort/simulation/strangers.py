@@ -1,4 +1,4 @@
-"""Requests of somebody who is no member: tools, old clients, and what is plainly wrong."""
+"""Requests from outside the group: tools, old clients, and invalid requests."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 OTHER = "tools"
-# A group whose members are no consumers, and one whose members never stay.
+# A group whose members are not consumers, and one whose members never stay.
 WORKERS, READERS = "workers", "readers"
-# A group of the draft protocol that nobody stays in.
+# A group of the draft protocol whose members never stay.
 DRAFT = "drafts"
 
 
 def send_stranger(world: World, kind: str, name: str) -> None:
-    """Send one request to the leader, in the name of nobody.
+    """Send one request to the leader, without a client.
 
     Args:
         world: The world.
-        kind: Which request, a key of one of the tables of requests.
-        name: A member whose name, instance or id the request misuses.
+        kind: The request, a key of one of the tables of requests.
+        name: The member whose name, instance or id the request misuses.
     """
     leader = world.coordinator.leader
     client = world.members.get(name)
@@ -63,9 +63,9 @@ def send_stranger(world: World, kind: str, name: str) -> None:
 
 
 def _claims(request: Message, world: World, leader: Node) -> bool:
-    """Whether a request would make a group of another protocol of the members' group.
+    """Whether a request would turn the members' group into one of another protocol.
 
-    It would stay one until it is deleted (D16), and shut the members out: nothing to simulate.
+    It would stay one until it is deleted (D16), and lock the members out, which is not interesting.
     """
     is_classic = isinstance(request, JoinGroupRequest) and request.group_id == GROUP
     return (
@@ -76,7 +76,7 @@ def _claims(request: Message, world: World, leader: Node) -> bool:
 
 
 def _nobody(_response: Message | None) -> None:
-    """Nobody waits for the answer."""
+    """Ignore the answer."""
 
 
 def _request(world: World, kind: str, name: str) -> tuple[Message, int]:
@@ -147,7 +147,7 @@ def _workers_join(_whom: Whom) -> tuple[Message, int]:
 
 
 def _readers_join(_whom: Whom) -> tuple[Message, int]:
-    # It is waited for longer than an assignment is.
+    # The group waits longer for it than for an assignment.
     return _join(READERS, "", "", session_timeout_ms=30_000), 3
 
 
@@ -157,7 +157,7 @@ def _join_other(_whom: Whom) -> tuple[Message, int]:
 
 def _sync_other(_whom: Whom) -> tuple[Message, int]:
     request = SyncGroupRequest(group_id=OTHER, generation_id=1, member_id="nobody", assignments=())
-    return request, 4  # from version 5 on it would have to name a protocol
+    return request, 4  # from version 5 on it must name a protocol
 
 
 def _beat_other(_whom: Whom) -> tuple[Message, int]:
@@ -216,12 +216,12 @@ _NO_GENERATION_EVER = 1_000_000
 
 
 def _stale_commit(whom: Whom) -> tuple[Message, int]:
-    # Not of generation 0: that is the present one until the first rebalance is over.
+    # Not generation 0, which is the present one until the first rebalance is over.
     return _commit(GROUP, whom.member_id or "nobody", _NO_GENERATION_EVER), 8
 
 
 def _commit_in_generation(whom: Whom) -> tuple[Message, int]:
-    """Of a topic that nobody reads, which is a member's own business."""
+    """Commit in a topic without subscribers, which a member may do."""
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=0, committed_metadata=""
     )
@@ -299,7 +299,7 @@ REQUESTS = {
         _delete_offset_workers,
     )
 }
-# Those after which no group has other members than before.
+# Requests that change the members of no group.
 ASKING = (
     *(
         "unknown_member",

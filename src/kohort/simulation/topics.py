@@ -1,4 +1,4 @@
-"""Topics of the simulated cluster: how far each partition goes, and which topic it is."""
+"""Topics of the simulated cluster, with the ends of their partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kohort.types import TopicPartition
 
 
 class Topic(Struct):
-    """A topic; one that is deleted and made again is another one.
+    """A topic; a recreated one is another topic.
 
     Attributes:
         name: Its name.
@@ -35,7 +35,7 @@ class Topics:
         self._matching: dict[str, tuple[int, frozenset[str]]] = {}
 
     def create(self, name: str, partitions: int) -> Topic:
-        """Make a topic; one of that name must not exist."""
+        """Create a topic, whose name must not exist."""
         self._made += 1
         self.version += 1
         topic = Topic(name, UUID(int=(1 << 64) + self._made), [0] * partitions)
@@ -54,7 +54,7 @@ class Topics:
             self.present[name].ends += [0] * by
 
     def matching(self, pattern: str) -> frozenset[str]:
-        """Return the topics whose whole name an expression matches."""
+        """Return the topics whose complete name matches an expression."""
         known = self._matching.get(pattern)
         if known is None or known[0] != self.version:
             names = frozenset(name for name in self.present if re.fullmatch(pattern, name))
@@ -62,7 +62,7 @@ class Topics:
         return known[1]
 
     def end(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record of a partition, 0 where there is no such one."""
+        """Return the offset of the next record of a partition, 0 if it does not exist."""
         topic = self.present.get(partition.topic)
         if topic is None or partition.partition >= len(topic.ends):
             return 0

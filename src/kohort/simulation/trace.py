@@ -1,7 +1,7 @@
 """The trace of a run: one line for each event, in fixed columns, and a hash of all of them.
 
-Columns (docs/simulation.md explains them): time in milliseconds; who; what happened; the state and
-the generation afterwards; what it led to.
+Columns (docs/simulation.md explains them): time in milliseconds; entity; event; the state and the
+generation afterwards; effects.
 """
 
 from __future__ import annotations

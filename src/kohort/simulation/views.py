@@ -1,4 +1,4 @@
-"""What the coordinator says of the group, in one shape for all group protocols."""
+"""The coordinator's view of the group, in one form for all group protocols."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kohort.types import TopicPartition
 
 
 class MemberView(Struct, frozen=True):
-    """A member, as the coordinator knows it.
+    """A member, from the coordinator's view.
 
     Attributes:
         epoch: Its generation or member epoch.
-        previous: The epoch before, while our answer with the new one may be on its way.
+        previous: The former epoch, while the answer with the new one may be in flight.
         instance: Its group instance id, None for a dynamic member.
-        assigned: What it was given; None when that is not decided.
+        assigned: Its assignment; None when that is not decided.
     """
 
     epoch: int
@@ -43,7 +43,7 @@ class GroupView(Struct, frozen=True):
         state: Name of its state.
         epoch: Its generation or epoch.
         members: Its members by member id.
-        is_settled: Whether nothing is to be done.
+        is_settled: Whether it has nothing to do.
     """
 
     state: str
@@ -52,15 +52,15 @@ class GroupView(Struct, frozen=True):
     is_settled: bool
 
     def is_current(self, member_id: str, epoch: int) -> bool:
-        """Whether somebody who says so is a member now."""
+        """Whether a member with this id and epoch exists now."""
         member = self.members.get(member_id)
         return member is not None and epoch >= 0 and epoch in (member.epoch, member.previous)
 
 
 class Views:
-    """What shards say of one group; asking again while nothing has changed costs nothing.
+    """Views of one group by shards, cached while nothing changes.
 
-    A heartbeat writes nothing and changes no group, and it is what most events are.
+    Most events are heartbeats, which write nothing and do not change the group.
 
     Args:
         group_id: The group.
@@ -68,12 +68,12 @@ class Views:
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        # What the last answer was made of: immutable values, so being the same one is enough.
+        # The input of the last view: immutable values, so identity is enough.
         self._of: tuple[object, ...] = ()
         self._last: GroupView | None = None
 
     def of(self, shard: Shard) -> GroupView:
-        """Return what a shard says."""
+        """Return a shard's view."""
         consumer = shard.log.consumer_groups.get(self._group_id)
         stored = shard.log.groups.get(self._group_id)
         live = shard.session.groups.get(self._group_id)
@@ -95,7 +95,7 @@ class Views:
 
 
 def view(shard: Shard, group_id: str) -> GroupView:
-    """Return what a shard says of a group."""
+    """Return a shard's view of a group."""
     consumer = shard.log.consumer_groups.get(group_id)
     if consumer is not None:
         return _consumer(shard, consumer)

@@ -1,6 +1,6 @@
-"""What if: one scenario that a user writes, run under each group protocol, side by side.
+"""What if: one scenario by a user, run under each group protocol, side by side.
 
-A scenario file is that of `scenario`, and may say two things more: a member may have a `count`, and
+A scenario file has the format of `scenario`, with two additions: a member may have a `count`, and
 there may be a rolling restart.
 """
 
@@ -49,7 +49,7 @@ class RollingRestart(Struct, frozen=True, kw_only=True):
     members: tuple[str, ...] = ()
 
     def faults(self, names: Sequence[str]) -> tuple[Fault, ...]:
-        """Return what happens to members of these names, if none are named here."""
+        """Return the faults of the restart; without own names, of these members."""
         kind = "restart" if self.graceful else "kill"
         return tuple(
             Fault(
@@ -63,7 +63,7 @@ class RollingRestart(Struct, frozen=True, kw_only=True):
 
 
 def read_scenario(text: str) -> Scenario:
-    """Read a scenario file, and check what it names.
+    """Read a scenario file, and check its names.
 
     Raises:
         ConfigError: It is not TOML, a key or a name is not known, or a value is of the wrong kind.
@@ -84,7 +84,7 @@ def read_scenario(text: str) -> Scenario:
 
 
 def _expanded(members: object) -> object:
-    """Write a member with a `count` out as so many members, each with a name of its own."""
+    """Expand a member with a `count` to that many members, each with its own name."""
     if not isinstance(members, list):
         return members
     found: list[object] = []
@@ -120,7 +120,7 @@ def _check(scenario: Scenario) -> None:
     for names in (members, topics):
         twice = [name for name, count in names.items() if count > 1]
         if twice:
-            raise ConfigError(f"two are called {twice[0]!r}")
+            raise ConfigError(f"two have the name {twice[0]!r}")
     _known("protocol", [scenario.protocol], PROTOCOLS)
     for member in scenario.members:
         _known("protocol", [member.protocol] if member.protocol else [], PROTOCOLS)
@@ -145,7 +145,7 @@ def _known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """What a scenario was like under one protocol, over all its runs.
+    """The results of a scenario under one protocol, over all its runs.
 
     Attributes:
         protocol: The protocol.
@@ -154,7 +154,7 @@ class Measured(Struct, frozen=True, kw_only=True):
         moved: How often a partition went from one member to another one since then.
         gaps_ms: How long a partition had no owner, each time one lost its owner since then, sorted.
         repeated: How many records were handed out more than once.
-        verdicts: What was wrong, if anything.
+        verdicts: The broken rules, if any.
     """
 
     protocol: str
@@ -182,7 +182,7 @@ def compare(
     """Run a scenario under each protocol, with several seeds.
 
     Args:
-        scenario: The scenario; its own protocol is not looked at.
+        scenario: The scenario; its own protocol is ignored.
         protocols: The protocols.
         runs: How many seeds, beginning with that of the scenario.
         tell: Called before each run, with its protocol and its number.
@@ -203,10 +203,10 @@ def under(scenario: Scenario, protocol: str) -> Scenario:
 
 
 class _AsPlanned(World):
-    """A world in which nothing happens but what the scenario says."""
+    """A world in which only the scenario's events happen."""
 
     def job_ms(self, _client: Client) -> int:
-        """Return how long a leader's assignment takes: never as long as a seed may draw."""
+        """Return how long a leader's assignment takes; never as long as a drawn one."""
         return _ASSIGNMENT_MS
 
     def coordinator_job_ms(self) -> int:
@@ -215,9 +215,9 @@ class _AsPlanned(World):
 
 
 def first_change_ms(scenario: Scenario) -> int:
-    """Return when the first thing happens that a scenario plans: a fault, or a later start.
+    """Return the time of the first planned change of a scenario: a fault, or a later start.
 
-    What the members that are there from the beginning do before that is no cost of the change.
+    Earlier rebalances of the first members are not a cost of the change.
     """
     starts = [member.start_ms for member in scenario.members if member.start_ms]
     return min([*starts, *(fault.at_ms for fault in scenario.faults)], default=0)

@@ -41,8 +41,8 @@ from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.schema import Message
 
 NO_CHECKERS = Checkers(())
-# Share of the coordinator's jobs that are slow, where it is not one of twenty: nobody joins a draft
-# group while it is quick.
+# Share of the coordinator's jobs that are slow, where it is not one of twenty: otherwise no member
+# # joins a draft group during a job.
 _SLOW_JOBS = {"draft": 0.25}
 _LOOKED = Looked()
 _LOOK_EVERY_MS = 60_000
@@ -62,26 +62,26 @@ class ViolationError(KohortError):
 
 
 class MachineFailedError(KohortError):
-    """A machine raised something: a bug, but none that a checker has found."""
+    """A machine raised an error: a bug, but not found by a checker."""
 
 
 class World:
-    """Everything of one run.
+    """The complete state of a run.
 
     Attributes:
-        scenario: What is to happen.
+        scenario: The scenario.
         members: The present life of each member, by name.
         tokens: How many requests the coordinator has seen.
         checking: Whether there are checkers.
         tracing: Whether a trace is made.
         calm: Whether faults have stopped.
-        notes: How often which rare thing happened.
+        notes: How often each rare event happened.
         failing_jobs: How many of the coordinator's next jobs fail.
-        garbage: Whose next assignment is one that cannot be, and in what way.
-        unseen: Topics that nobody looks after until the next rebalance: they changed while the
-            group had no leader to notice (KIP-814), or moved from a static member that died before
-            it had asked for the second round, and came back quietly (KIP-345).
-        disturbed_until: When the last thing that excuses delays is over.
+        garbage: Members whose next assignment is invalid, and in which way.
+        unseen: Topics that stay unassigned until the next rebalance: they changed while the group
+            had no leader to notice (KIP-814), or moved from a static member that died before it had
+            asked for the second round, and returned without a rebalance (KIP-345).
+        disturbed_until: When the last fault that excuses delays is over.
     """
 
     CRASH_RESTART_MS = 5_000
@@ -96,12 +96,12 @@ class World:
         assignors: Mapping[str, Assignor] | None = None,
         survives_failures: bool = False,
     ) -> None:
-        """Make a world in which nothing has happened.
+        """Make a world that has not begun.
 
         Args:
-            scenario: What is to happen.
-            checkers: Which rules are checked.
-            trace: Where events are written down; None: nowhere.
+            scenario: The scenario.
+            checkers: The rules to check.
+            trace: Records events; None: no trace.
             assignors: Assignors that a user brings, by name.
             survives_failures: Whether a machine that raises only ends its process, not the run.
         """
@@ -151,7 +151,7 @@ class World:
     # ------------------------------------------------------------------------------- beginning
 
     def begin(self) -> None:
-        """Create the topics, start the coordinator, and plan when members start."""
+        """Create the topics, start the coordinator, and schedule the start of members."""
         for topic in self.scenario.topics:
             self.topics.create(topic.name, topic.partitions)
             if topic.every_ms:
@@ -206,7 +206,7 @@ class World:
         self.restart(plan.name)
 
     def change_plan(self, name: str, **changes: object) -> None:
-        """Let the next life of a member be another one."""
+        """Change the plan of a member's next life."""
         self.plans[name] = replace(self.plans[name], **changes)  # type: ignore[arg-type]  # keys and values come from `Fault`, which names fields of MemberPlan
 
     def living(self) -> list[Client]:
@@ -214,7 +214,7 @@ class World:
         return [client for _, client in sorted(self.members.items()) if client.alive]
 
     def client_died(self, client: Client) -> None:
-        """Note that what a client had is without an owner, and not given up."""
+        """Note that a client's partitions have lost their owner without being given up."""
         application = client.application
         for partition in sorted(application.believes):
             self.ledger.reading(partition).is_clean = False
@@ -234,7 +234,7 @@ class World:
         partitions: frozenset[TopicPartition],
         _begins: bool,
     ) -> None:
-        """Tell whoever watches that an application owns other partitions now."""
+        """Tell observers that an application's partitions have changed."""
         self.last_change_ms = self.engine.now
         for listener in self.listeners:
             listener(client, change, partitions)
@@ -292,7 +292,7 @@ class World:
         return version
 
     def repeat(self, connection: Connection, pending: Pending) -> None:
-        """Let a request arrive a second time, later, as when a client or proxy tries again."""
+        """Let a request arrive a second time, later, as with a retry of a client or proxy."""
         self.repeat_next -= 1
         self.note("request repeated")
         copy = Pending(pending.due, _nobody, pending.request, pending.version, is_copy=True)
@@ -315,7 +315,7 @@ class World:
             self.coordinator.untold |= topics
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; every client notices at once that its positions mean nothing."""
+        """Delete a topic; every client at once forgets its positions."""
         for partition in list(self.topics.partitions((name,))):
             self.ledger.reading(partition).is_tainted = True
         self.topics.delete(name)
@@ -331,15 +331,15 @@ class World:
             self.engine.after(plan.every_ms, None, self._produce, plan, stream)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic, if there is none of that name."""
+        """Create a topic, unless it exists."""
         if name not in self.topics.present:
             self.topics.create(name, partitions)
             self.spread_metadata(2_000, name)
 
     def leads_unseen(self, topics: frozenset[str]) -> None:
-        """A leader that skips its first assignment cannot know what changed before it came.
+        """Note changes that a leader which skips its first assignment cannot know.
 
-        Kafka's cannot either: KIP-814 leaves such topics as they are until the next rebalance.
+        Kafka's cannot, either: with KIP-814 such topics stay as they are until the next rebalance.
         """
         self._changed_unseen(topics)
 
@@ -360,11 +360,12 @@ class World:
             self.engine.after(delay, client, self._refresh, client)
 
     def _is_led_by_nobody(self) -> bool:
-        """Whether a classic group came back from KIP-848 without a rebalance: who joined leads not.
+        """Whether no leader watches the topics.
 
-        Or whether it is a group of KIP-848 in which nobody speaks that, for its coordinator looks
-        at topics upon ConsumerGroupHeartbeats only. Kafka has both so; such topics are looked at in
-        the next rebalance.
+        That is so in a classic group that came back from KIP-848 without a rebalance, and in a
+        group of KIP-848 with only classic members, as its coordinator checks topics upon
+        ConsumerGroupHeartbeats only. Kafka behaves the same in both; the next rebalance checks such
+        topics.
         """
         consumers = self.ledger.fold.consumer_groups.get(GROUP)
         if consumers is not None and consumers.members:
@@ -378,34 +379,34 @@ class World:
     def _refresh(self, client: Client) -> None:
         client.learn_topics(self.topics.counts())
 
-    # ------------------------------------------------------------------------------- the books
+    # ------------------------------------------------------------------------------- the ledger
 
     def recorded(self, node: Node, records: tuple[GroupRecord, ...]) -> None:
-        """Records are in the log: check them against the books, then write those on."""
+        """Records are in the log: check them against the ledger, then update it."""
         if self.checking:
             self.check(Recorded(node, records))
             self.ledger.append(self.log.batches[-1].records)
 
     def disturbed(self, lasts_ms: int = 0) -> None:
-        """Something happened that excuses delays until it is over."""
+        """Note a fault that excuses delays until it is over."""
         self.disturbed_until = max(self.disturbed_until, self.engine.now + lasts_ms)
 
     def is_disturbed(self, within_ms: int) -> bool:
-        """Whether something that excuses delays happened a short time ago."""
+        """Whether a fault that excuses delays happened a short time ago."""
         return self.is_loading or self.engine.now - self.disturbed_until < within_ms
 
     def note(self, what: str) -> None:
-        """Count something rare."""
+        """Count a rare event."""
         self.notes[what] += 1
 
     def observe(self, events: Iterable[GroupEvent]) -> None:
-        """Take note of what a machine reports."""
+        """Record the events of a machine."""
         for event in events:
             for observer in self.observers:
                 observer(event)
 
     def observe_coordinator(self, node: Node, effects: Effects[ShardSession]) -> None:
-        """Take note of what the coordinator's machine reports."""
+        """Record the events of the coordinator's machine."""
         if not effects.observed:
             return
         if node is self.coordinator.leader:
@@ -421,12 +422,12 @@ class World:
         self.observe(effects.observed)
 
     def view(self) -> GroupView | None:
-        """Return what the coordinator says of the group; None: there is nobody to ask."""
+        """Return the coordinator's view of the group; None: there is no coordinator."""
         node = self.coordinator.ready
         return self._views.of(node.shard) if node is not None else None
 
     def is_current(self, client: Client) -> bool:
-        """Whether a client is what it believes to be: a member of the present generation."""
+        """Whether a client is really a member of the present generation."""
         group = self.view()
         machine = client.machine
         return group is not None and group.is_current(machine.member_id, machine.generation_id)
@@ -455,10 +456,10 @@ class World:
             raise ViolationError(checker, f"at {self.engine.now} ms: {complaint}")
 
     def machine_failed(self, who: str, error: Exception) -> None:
-        """A machine raised something.
+        """A machine raised an error.
 
         Raises:
-            MachineFailedError: Unless the run is to survive that.
+            MachineFailedError: Unless the run is to survive it.
         """
         self.note("machine failed")
         if not self.survives_failures:
@@ -468,7 +469,7 @@ class World:
 
     @property
     def image(self) -> TopicsImage:
-        """The topics of the cluster, as the coordinator is told them."""
+        """The topics of the cluster, for the coordinator."""
         if self._imaged != self.topics.version:
             self._imaged = self.topics.version
             views = (
@@ -480,10 +481,10 @@ class World:
 
     @property
     def is_loading(self) -> bool:
-        """Whether the coordinator reads its log now."""
+        """Whether the coordinator is loading its log."""
         leader = self.coordinator.leader
         return leader is None or leader.shard.state is not Lifecycle.READY
 
 
 def _nobody(_response: Message | None) -> None:
-    """Nobody waits for the answer to a repeated request."""
+    """Ignore the answer to a repeated request."""

@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 
 @rule(
     "S2",
-    "Nothing is accepted that bears another generation than the newest one: no heartbeat, no"
-    " assignment, no commit.",
+    "A heartbeat, an assignment or a commit is accepted only with the newest generation.",
     Answered,
     about=(HeartbeatRequest, SyncGroupRequest),
 )
 def zombies_are_harmless(world: World, fact: Answered) -> str | None:
-    """Compare what is accepted with the newest generation that began."""
+    """Compare accepted requests with the newest generation."""
     request, response = fact.arrived.request, fact.response
     ledger = world.ledger
     if fact.node is not world.coordinator.leader or GROUP in ledger.fold.consumer_groups:
@@ -58,13 +57,13 @@ def zombies_are_harmless(world: World, fact: Answered) -> str | None:
 
 @rule(
     "S10",
-    "A commit is accepted only from a member of the newest generation, or from nobody's tool while"
+    "A commit is accepted only from a member of the newest generation, or without a member while"
     " the group is empty.",
     Answered,
     about=(OffsetCommitRequest,),
 )
 def commits_of_members(world: World, fact: Answered) -> str | None:
-    """Look at commits that were accepted."""
+    """Check accepted commits."""
     request, response = fact.arrived.request, fact.response
     if not isinstance(request, OffsetCommitRequest) or request.group_id != GROUP:
         return None
@@ -86,7 +85,7 @@ def commits_of_members(world: World, fact: Answered) -> str | None:
 
 @rule("S10", "A member commits only what it owns, and not beyond what it has read.", Committing)
 def commits_are_own(world: World, fact: Committing) -> str | None:
-    """Compare a commit with what the application has."""
+    """Compare a commit with the application's partitions and positions."""
     believes = fact.client.application.believes
     foreign = {partition for partition in fact.offsets if partition not in believes}
     if foreign:

@@ -1,7 +1,7 @@
-"""S2: what a classic group answers, by the rules C10-C57 and not by the table that is checked.
+"""S2: the answers of a classic group, from the rules C10-C57 and not from the table under test.
 
-Each function says, from the request and the group as it was, which answers are right: error codes,
-`PARKED` for a request that has to wait, `JOINS` for a join that waits or completes a generation.
+Each function returns the right answers to a request, given the group before it: error codes,
+`PARKED` for a request that must wait, `JOINS` for a join that waits or completes a generation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Expect: TypeAlias = Callable[[ClassicGroup, Arrived, Stepped], Answers]
 DEAD, EMPTY = GroupState.DEAD, GroupState.EMPTY
 PREPARING, COMPLETING = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
 STABLE = GroupState.STABLE
-# No codes of Kafka: the request waits; it waits or begins a generation; it is told the present one.
+# Not codes of Kafka: the request waits; it waits or begins a generation; it gets the present one.
 PARKED, JOINS, TOLD = 1_000, 1_001, 1_002
 
 
@@ -53,7 +53,7 @@ _ODD = _one(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def stranger(group: ClassicGroup, member_id: str, instance: str | None) -> Answers | None:
-    """C18: who says that he is somebody else."""
+    """C18: requests under the identity of another member."""
     if instance is not None:
         names = {m.group_instance_id: m.member_id for m in group.members.values()}
         if names.get(instance, member_id) != member_id:
@@ -71,13 +71,13 @@ def _of_generation(group: ClassicGroup, request: Any, generation: int) -> Answer
 
 
 def _heartbeat(group: ClassicGroup, arrived: Arrived, _step: Stepped) -> Answers:
-    """C44."""
+    """C44: a heartbeat needs a member of the present generation, and no join phase."""
     wrong = _of_generation(group, arrived.request, arrived.request.generation_id)
     return wrong or (_AGAIN if group.state is PREPARING else _OK)
 
 
 def _sync(group: ClassicGroup, arrived: Arrived, _step: Stepped) -> Answers:
-    """C40, C41."""
+    """C40, C41: a sync needs the present generation; it waits for the assignment."""
     request = arrived.request
     if arrived.version >= 5 and None in (request.protocol_type, request.protocol_name):
         return _ODD
@@ -93,7 +93,7 @@ def _sync(group: ClassicGroup, arrived: Arrived, _step: Stepped) -> Answers:
 
 
 def _commit(group: ClassicGroup, arrived: Arrived, _step: Stepped) -> Answers:
-    """C50, C51."""
+    """C50, C51: a commit needs a member of the present generation, or an empty group."""
     request = arrived.request
     generation = request.generation_id_or_member_epoch
     if group.state is DEAD:
@@ -111,7 +111,7 @@ def _commit(group: ClassicGroup, arrived: Arrived, _step: Stepped) -> Answers:
 
 
 def _leave(group: ClassicGroup, arrived: Arrived, _step: Stepped) -> Answers:
-    """C47, of one member."""
+    """C47: LeaveGroup of one member."""
     request = arrived.request
     if arrived.version < 3:
         member_id, instance = request.member_id, None
@@ -128,7 +128,7 @@ def _leave(group: ClassicGroup, arrived: Arrived, _step: Stepped) -> Answers:
 
 
 def _forget(group: ClassicGroup, _arrived: Arrived, _step: Stepped) -> Answers:
-    """C56."""
+    """C56: offsets of topics without subscribers can be deleted."""
     if group.state is DEAD:
         return _one(ErrorCode.GROUP_ID_NOT_FOUND)
     if group.state is not EMPTY and group.protocol_type != "consumer":
@@ -137,14 +137,14 @@ def _forget(group: ClassicGroup, _arrived: Arrived, _step: Stepped) -> Answers:
 
 
 def _delete(group: ClassicGroup, _arrived: Arrived, _step: Stepped) -> Answers:
-    """C57."""
+    """C57: only an empty group can be deleted."""
     if group.state is DEAD:
         return _one(ErrorCode.GROUP_ID_NOT_FOUND)
     return _OK if group.state is EMPTY else _one(ErrorCode.NON_EMPTY_GROUP)
 
 
 def _join(group: ClassicGroup, arrived: Arrived, step: Stepped) -> Answers:
-    """C10-C19, C30-C32."""
+    """C10-C19, C30-C32: who may join, and what the answer is."""
     request, config = arrived.request, step.node.shard.config
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not shortest <= request.session_timeout_ms <= longest:
@@ -170,7 +170,7 @@ def _join(group: ClassicGroup, arrived: Arrived, step: Stepped) -> Answers:
 
 
 def _has_no_room(group: ClassicGroup, request: JoinGroupRequest, limit: int) -> bool:
-    """C14."""
+    """C14: a full group refuses new members."""
     if group.state in (DEAD, EMPTY):
         return False
     there = group.joining if group.state is PREPARING else group.members
@@ -178,7 +178,7 @@ def _has_no_room(group: ClassicGroup, request: JoinGroupRequest, limit: int) -> 
 
 
 def _is_understood(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """C13."""
+    """C13: protocol type and an assignor must match those of the members."""
     names = {each.name for each in request.protocols}
     if not group.members:
         return bool(names) and bool(request.protocol_type)
@@ -188,7 +188,7 @@ def _is_understood(group: ClassicGroup, request: JoinGroupRequest) -> bool:
 
 
 def _static(group: ClassicGroup, request: JoinGroupRequest) -> Answers:
-    """C30-C32: whoever comes back wanting the same, in a stable group, disturbs nobody."""
+    """C30-C32: a static member that returns unchanged to a stable group starts no rebalance."""
     if group.state is not STABLE:
         return _one(JOINS)
     names = [p.name for p in request.protocols]
@@ -201,7 +201,7 @@ def _static(group: ClassicGroup, request: JoinGroupRequest) -> Answers:
 
 
 def _known(group: ClassicGroup, request: JoinGroupRequest) -> Answers:
-    """C19."""
+    """C19: when a known member that joins again starts a rebalance."""
     if group.state is PREPARING:
         return _one(JOINS)
     if group.state is EMPTY:
@@ -224,7 +224,7 @@ _EXPECT: dict[type[Message], Expect] = {
 
 
 def classic_group(step: Stepped, group_id: str) -> ClassicGroup | None:
-    """Return a group as it was before a step; None: it is of another protocol."""
+    """Return a group before a step; None: it has another protocol."""
     if step.group is None or step.group[0] != group_id:
         step.group = (group_id, _found(step, group_id))
     return step.group[1]
@@ -251,7 +251,7 @@ def code_of(response: object) -> int:
 
 
 def _given(step: Stepped, arrived: Arrived, group: ClassicGroup) -> set[int]:
-    """Return what the answer is: a code, and what it means for a join."""
+    """Return the actual answer: a code, and its meaning for a join."""
     reply = next((each for each in step.effects.replies if each.token == arrived.token), None)
     is_join = isinstance(arrived.request, JoinGroupRequest)
     if reply is None:
@@ -264,12 +264,12 @@ def _given(step: Stepped, arrived: Arrived, group: ClassicGroup) -> set[int]:
 
 @rule(
     "S2",
-    "Classic: every request gets the answer that the group's state calls for (C10-C57).",
+    "Classic: every request gets the answer that the group's state requires (C10-C57).",
     Stepped,
     about=tuple(_EXPECT),
 )
 def answered_by_the_rules(_world: World, step: Stepped) -> str | None:
-    """Compare an answer with what the rules say of the request and of the group as it was."""
+    """Compare an answer with the rules for the request and the group before it."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived):
         return None
@@ -292,7 +292,7 @@ def answered_by_the_rules(_world: World, step: Stepped) -> str | None:
 
 
 def _while_away(step: Stepped, arrived: Arrived) -> str | None:
-    """C3, C44: a shard that is down, or reads its log."""
+    """C3, C44: answers of a shard that is down, or is loading its log."""
     loads = step.session.lifecycle is Lifecycle.CATCH_UP
     if isinstance(arrived.request, HeartbeatRequest) and loads:
         wanted = int(ErrorCode.NONE)
@@ -300,7 +300,7 @@ def _while_away(step: Stepped, arrived: Arrived) -> str | None:
         wanted = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads else ErrorCode.NOT_COORDINATOR)
     reply = next((each for each in step.effects.replies if each.token == arrived.token), None)
     if reply is None:
-        return f"{type(arrived.request).__name__} waits for a coordinator that is not there"
+        return f"{type(arrived.request).__name__} waits for a coordinator that does not exist"
     code = code_of(reply.response)
     return None if code == wanted else f"a shard that is away answers {code}, not {wanted}"
 
@@ -312,7 +312,7 @@ def _while_away(step: Stepped, arrived: Arrived) -> str | None:
     about=(DeleteGroupsRequest,),
 )
 def deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
-    """Look at each group that was to be deleted, and at what is left of it."""
+    """Check each group that a request deletes."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
         return None
@@ -332,5 +332,5 @@ def deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
             log = step.node.shard.log
             left = group_id in log.groups or bool(log.offsets.get(group_id))
             if ErrorCode.NONE in wanted and left:
-                return f"{group_id} was deleted and is still there"
+                return f"{group_id} was deleted and still exists"
     return None

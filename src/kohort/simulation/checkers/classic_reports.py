@@ -1,4 +1,4 @@
-"""S3: what a classic group reports is what it did; timelines and pictures are made of it."""
+"""S3: a classic group reports exactly what it did; timelines and pictures rely on it."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _CHANGING = (JoinGroupRequest, SyncGroupRequest, LeaveGroupRequest, OffsetCommit
 
 
 def _due(step: Stepped) -> Any:  # noqa: ANN401  # any deadline
-    """Return the deadline that a tick has dealt with."""
+    """Return the deadline that a tick has handled."""
     earliest = step.session.deadlines.next()
     return earliest[1] if earliest is not None else None
 
 
 def _group_id(step: Stepped) -> str:
-    """Return which group an event is about, empty for none or several."""
+    """Return the group of an event; empty for none or several."""
     about = step.event.request if isinstance(step.event, RequestArrived) else _due(step)
     return str(getattr(about, "group_id", ""))
 
 
 @rule(
     "S3",
-    "Classic: a group reports each change of its state, from the state that it was in.",
+    "Classic: a group reports each change of its state, with the former state.",
     Stepped,
     about=_CHANGING,
 )
 def states_are_reported(_world: World, step: Stepped) -> str | None:
-    """Follow what is reported from the state before to the one after."""
+    """Follow the reports from the state before to the one after."""
     session, log = step.node.shard.session, step.node.shard.log
     if not step.effects.observed and not step.effects.records:
         return None
@@ -70,12 +70,12 @@ def states_are_reported(_world: World, step: Stepped) -> str | None:
 
 @rule(
     "S3",
-    "Classic: a rebalance is reported with what caused it.",
+    "Classic: a rebalance is reported with its cause.",
     Stepped,
     about=(JoinGroupRequest, LeaveGroupRequest, Tick),
 )
 def causes_are_reported(_world: World, step: Stepped) -> str | None:
-    """Compare the cause that is reported with what happened."""
+    """Compare the reported cause with the event."""
     for event in step.effects.observed:
         if isinstance(event, RebalanceStarted):
             was = classic_group(step, event.group)
@@ -104,9 +104,9 @@ def _cause(step: Stepped, was: ClassicGroup) -> Cause | None:
     return Cause.MEMBER_REPLACED if returns else Cause.MEMBER_JOINED
 
 
-@rule("S3", "Classic: a rebalance after a load is reported with what caused it (C72).", Loaded)
+@rule("S3", "Classic: a rebalance after a load is reported with its cause (C72).", Loaded)
 def causes_after_a_load(_world: World, fact: Loaded) -> str | None:
-    """Compare the cause that is reported with the size of the group."""
+    """Compare the reported cause with the size of the group."""
     shard = fact.node.shard
     for event in fact.observed:
         stored = shard.log.groups.get(event.group)

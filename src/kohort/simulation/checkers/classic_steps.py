@@ -1,4 +1,4 @@
-"""S7, S18: what time and requests make of a classic group, looked at after each step."""
+"""S7, S18: the effects of time and requests on a classic group, checked after each step."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def _is_set(step: Stepped, deadline: Any) -> bool:  # noqa: ANN401  # any deadli
 def _pending(
     _step: Stepped, due: PendingExpired, was: ClassicGroup, group: ClassicGroup
 ) -> str | None:
-    """C15."""
+    """C15: an id that does not come back is forgotten."""
     if due.member_id in group.pending:
         return "an id is still waited for, though its time is over"
     if was.state is not PREPARING and (group.state, group.generation) != (
         was.state,
         was.generation,
     ):
-        return "an id that nobody came back with ends a generation"
+        return "an id that did not come back ends a generation"
     return None
 
 
 def _session(
     step: Stepped, due: SessionExpired, was: ClassicGroup, group: ClassicGroup
 ) -> str | None:
-    """C17, C43, C46."""
+    """C17, C43, C46: the session of a silent member ends, but not while its request is parked."""
     parked = due.member_id in was.joining or due.member_id in was.syncing
     if parked and not was.members[due.member_id].is_new:
         if (group, step.effects.replies) == (was, ()):
@@ -71,40 +71,40 @@ def _session(
     if due.member_id in group.members:
         return f"{due.member_id} is a member, though its session is over"
     if was.state is not PREPARING and group.generation == was.generation:
-        return None if group.state is PREPARING else "a member is dead and nobody rebalances"
+        return None if group.state is PREPARING else "a member is dead and there is no rebalance"
     return None
 
 
 def _join(step: Stepped, due: JoinExpired, was: ClassicGroup, group: ClassicGroup) -> str | None:
-    """C21, C22."""
+    """C21, C22: the join phase ends; late dynamic members are out, and there is a leader."""
     if group.state is not PREPARING:
         return None
     if group.joining:
-        return "the time to join is over, and who has joined waits"
+        return "the time to join is over, and joined members wait"
     dynamic = [m for m in group.members.values() if m.group_instance_id is None]
     if dynamic:
-        return "the time to join is over, and who has not come is still a member"
+        return "the time to join is over, and a missing member is still in the group"
     return None if _is_set(step, due) else f"nothing ends the rebalance of {was.group_id}"
 
 
 def _initial(
     step: Stepped, due: InitialDelayExpired, was: ClassicGroup, group: ClassicGroup
 ) -> str | None:
-    """C20."""
+    """C20: the first rebalance of an empty group waits for more members, for a limited time."""
     if was.member_added and was.delay_left_ms:
         waits = group.state is PREPARING and _is_set(step, due)
-        return None if waits else "the first rebalance does not wait for who comes next"
+        return None if waits else "the first rebalance does not wait for more members"
     return (
         "the first rebalance never begins" if group.state is PREPARING and group.joining else None
     )
 
 
 def _sync(_step: Stepped, _due: SyncExpired, was: ClassicGroup, group: ClassicGroup) -> str | None:
-    """C42."""
+    """C42: members that did not sync in time are out."""
     late = [member_id for member_id in was.unsynced if member_id in group.members]
     if late:
         return f"{late[0]} never asked for its assignment and is still a member"
-    return "who is late was removed, and nobody rebalances" if group.state is STABLE else None
+    return "a late member was removed, and there is no rebalance" if group.state is STABLE else None
 
 
 _LATER: dict[type, Later] = {
@@ -118,12 +118,12 @@ _LATER: dict[type, Later] = {
 
 @rule(
     "S7",
-    "Classic: when a time is over, what it was set for happens (C15-C22, C42-C46).",
+    "Classic: an expired deadline has its effect (C15-C22, C42-C46).",
     Stepped,
     about=(Tick,),
 )
 def time_is_kept(world: World, step: Stepped) -> str | None:
-    """Look at what the deadline that was dealt with led to."""
+    """Check the effect of the deadline that was handled."""
     if not isinstance(step.event, Tick) or step.session.lifecycle is not Lifecycle.READY:
         return None
     earliest = step.session.deadlines.next()
@@ -140,9 +140,9 @@ def time_is_kept(world: World, step: Stepped) -> str | None:
 
 
 def _retention(step: Stepped) -> str | None:
-    """C60: what nobody uses goes, what somebody uses stays."""
+    """C60: old positions of unused groups are deleted, others stay."""
     if not _is_set(step, RetentionCheckDue()) and step.node.shard.log.offsets:
-        return "nobody will look for old positions again"
+        return "no later check for old positions is planned"
     wall_ms = step.event.wall_ms if isinstance(step.event, Tick) else 0
     for group_id in step.session.group_ids(step.log):
         group = classic_group(step, group_id)
@@ -153,7 +153,7 @@ def _retention(step: Stepped) -> str | None:
 
 
 def _kept(step: Stepped, group: ClassicGroup, wall_ms: int) -> str | None:
-    """Compare the positions of one group with those it had."""
+    """Compare the positions of a group before and after."""
     group_id = group.group_id
     stored = step.log.groups.get(group_id)
     empty_since = stored.state_timestamp if stored is not None and stored.protocol_type else -1
@@ -183,12 +183,12 @@ def _kept(step: Stepped, group: ClassicGroup, wall_ms: int) -> str | None:
 
 @rule(
     "S18",
-    "Classic: whatever a group waits for has a time at which it is given up.",
+    "Classic: every wait of a group has a deadline.",
     Stepped,
     Loaded,
 )
 def waiting_ends(_world: World, fact: Stepped | Loaded) -> str | None:
-    """Look for deadlines that are missing, and for rebalances that nobody holds up."""
+    """Look for missing deadlines, and for rebalances that wait for no member."""
     node = fact.node
     if isinstance(fact, Stepped) and fact.session.groups is node.shard.session.groups:
         return None
@@ -205,7 +205,7 @@ def waiting_ends(_world: World, fact: Stepped | Loaded) -> str | None:
             if not first and deadlines.get(JoinExpired(group_id)) is None:
                 return "nothing ends the time to join"
             if group.all_joined and not group.initial:
-                return "everybody has joined and the rebalance does not go on"
+                return "all members have joined and the rebalance does not go on"
         elif group.unsynced and deadlines.get(SyncExpired(group_id)) is None:
             return "nothing ends the wait for the assignment"
     return None
@@ -216,12 +216,12 @@ _CALM = (HeartbeatRequest, OffsetCommitRequest, OffsetDeleteRequest, SyncGroupRe
 
 @rule(
     "S5",
-    "Classic: only joins, good-byes, the leader's assignment and time change a group's state (C5).",
+    "Classic: only joins, leaves, the leader's assignment and time change a group's state (C5).",
     Stepped,
     about=_CALM,
 )
 def others_change_nothing(_world: World, step: Stepped) -> str | None:
-    """Look at requests that must leave a group as it is."""
+    """Check requests that must not change a group."""
     if not isinstance(step.event, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
         return None
     request: Any = step.event.request
@@ -241,12 +241,12 @@ def others_change_nothing(_world: World, step: Stepped) -> str | None:
 
 @rule(
     "S2",
-    "Classic: whoever is heard of has a full session from then on (C44, C51).",
+    "Classic: an accepted request of a member restarts its session (C44, C51).",
     Stepped,
     about=(HeartbeatRequest, OffsetCommitRequest),
 )
 def sessions_are_renewed(world: World, step: Stepped) -> str | None:
-    """Look at the session of who sent a heartbeat or a commit that was not refused."""
+    """Check the session of a member whose heartbeat or commit was accepted."""
     event = step.event
     if not isinstance(event, RequestArrived):
         return None
@@ -270,11 +270,14 @@ def sessions_are_renewed(world: World, step: Stepped) -> str | None:
     due = step.node.shard.session.deadlines.get(SessionExpired(was.group_id, member.member_id))
     if due is not None and due >= world.engine.now + member.session_timeout_ms:
         return None
-    return f"{member.member_id} was heard of, and its session ends at {due}"
+    return f"a request of {member.member_id} was accepted, and its session ends at {due}"
 
 
 @rule(
-    "S16", "Classic: who has said good-bye is no member (C47).", Stepped, about=(LeaveGroupRequest,)
+    "S16",
+    "Classic: a member that has left is not in the group (C47).",
+    Stepped,
+    about=(LeaveGroupRequest,),
 )
 def good_byes_count(_world: World, step: Stepped) -> str | None:
     """Look for members and ids that have left."""
@@ -294,18 +297,18 @@ def good_byes_count(_world: World, step: Stepped) -> str | None:
         if identity.group_instance_id is not None and fenced:
             continue
         if gone in group.members or gone in group.pending:
-            return f"{gone} has said good-bye and is still there"
+            return f"{gone} has left and is still in the group"
     return None
 
 
 @rule(
     "S11",
-    "A topic that is deleted takes its positions with it (C61).",
+    "Deleting a topic deletes its positions (C61).",
     Stepped,
     about=(TopicsDeleted,),
 )
 def deleted_topics_have_no_positions(_world: World, step: Stepped) -> str | None:
-    """Look for positions in topics that are gone."""
+    """Look for positions in deleted topics."""
     if not isinstance(step.event, TopicsDeleted) or step.session.lifecycle is not Lifecycle.READY:
         return None
     for group_id, offsets in step.node.shard.log.offsets.items():
@@ -317,8 +320,8 @@ def deleted_topics_have_no_positions(_world: World, step: Stepped) -> str | None
 
 @rule(
     "S7",
-    "Classic: after a load the group is as its log says, and begins a rebalance only if it has"
-    " become too large or nobody leads it (C72, K47).",
+    "Classic: after a load the group matches its log, and begins a rebalance only if it has"
+    " become too large or has no leader (C72, K47).",
     Loaded,
 )
 def loaded_as_stored(_world: World, fact: Loaded) -> str | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 _Partition = tuple[UUID, int]
-# Records of groups, and not of positions alone; and whenever everything is looked at.
+# After records of groups (not only of positions), and at each full check.
 _GROUPS = (GroupRecord, NoneType)
 
 
@@ -42,7 +42,7 @@ def _flat(owned: Owned) -> set[_Partition]:
     about=(ConsumerGroupHeartbeatRequest,),
 )
 def heartbeats_of_members(world: World, fact: Answered) -> str | None:
-    """Look at heartbeats that were accepted."""
+    """Check accepted heartbeats."""
     request, response = fact.arrived.request, fact.response
     if not isinstance(request, ConsumerGroupHeartbeatRequest):
         return None
@@ -55,22 +55,22 @@ def heartbeats_of_members(world: World, fact: Answered) -> str | None:
     group = _group(world)
     member = group.members.get(request.member_id) if group is not None else None
     if member is None:
-        return f"a heartbeat of {request.member_id}, who is no member"
+        return f"a heartbeat of {request.member_id}, which is not a member"
     if response.member_epoch < request.member_epoch:
         return f"epoch {request.member_epoch} is answered with {response.member_epoch}"
     if response.member_epoch != member.epoch:
-        return f"{request.member_id} is told {response.member_epoch}, the log has {member.epoch}"
+        return f"{request.member_id} gets epoch {response.member_epoch}, the log has {member.epoch}"
     return None
 
 
 @rule(
     "S2",
-    "A heartbeat is accepted only in the epoch that its member has, or had just before.",
+    "A heartbeat is accepted only in the present or the previous epoch of its member.",
     Stepped,
     about=(ConsumerGroupHeartbeatRequest,),
 )
 def heartbeats_of_this_epoch(_world: World, step: Stepped) -> str | None:
-    """Compare the epoch of a heartbeat with that of its member as it was."""
+    """Compare the epoch of a heartbeat with that of its member before."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived):
         return None
@@ -90,13 +90,13 @@ def heartbeats_of_this_epoch(_world: World, step: Stepped) -> str | None:
 
 @rule(
     "S3",
-    "A partition is had, or not yet given up, by one member at most.",
+    "At most one member has a partition, or has not yet given it up.",
     Looked,
     Recorded,
     about=_GROUPS,
 )
 def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
-    """Look for partitions that two members have, by the log."""
+    """Look for partitions that two members have in the log."""
     group = _group(world)
     if group is None:
         return None
@@ -104,7 +104,7 @@ def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
     for member_id, member in sorted(group.members.items()):
         for partition in _flat(member.assigned) | _flat(member.revoking):
             if holders.setdefault(partition, member_id) != member_id:
-                return f"{partition[1]} is had by {holders[partition]} and by {member_id}"
+                return f"both {holders[partition]} and {member_id} have {partition[1]}"
     return None
 
 
@@ -133,7 +133,7 @@ def epochs_in_order(world: World, _fact: Looked | Recorded) -> str | None:
     return None
 
 
-@rule("S6", "A member in the target's epoch has nothing that the target does not give it.", Looked)
+@rule("S6", "A member in the target's epoch only has partitions of its target.", Looked)
 def at_target(world: World, _fact: Looked) -> str | None:
     """Compare members that have arrived with the target."""
     group = _group(world)
@@ -143,7 +143,8 @@ def at_target(world: World, _fact: Looked) -> str | None:
         if member.is_reconciled_to(group.assignment_epoch):
             target = group.target_of(member_id)
             wanted = {(topic, number) for topic, numbers in target.items() for number in numbers}
-            # What it does not want any more it has given up; the next target says so too.
+            # It has given up what it no longer subscribes to; the next target will leave that out,
+            # too.
             ids = world.image.ids(group.topics_of(member))
             has = _flat(member.assigned)
             # A member whose subscription changed in between lacks what a newer target will give it.
@@ -156,23 +157,23 @@ def at_target(world: World, _fact: Looked) -> str | None:
 
 @rule("S7", "In a stable group every member has exactly its target.", Looked)
 def stable_has_target(world: World, _fact: Looked) -> str | None:
-    """Look at a group that calls itself stable."""
+    """Check a group that is stable by its own account."""
     group = _group(world)
     if group is None or group.state is not GroupState.STABLE:
         return None
     for member_id, member in sorted(group.members.items()):
         if _flat(member.revoking) or member.epoch != group.epoch:
-            return f"{member_id} is on its way in a stable group"
+            return f"{member_id} is reconciling in a stable group"
     return None
 
 
-@rule("S8", "The target gives each partition to one member, who subscribes to its topic.", Looked)
+@rule("S8", "The target gives each partition to one member that subscribes to its topic.", Looked)
 def legal_target(world: World, _fact: Looked) -> str | None:
-    """Look at the target.
+    """Check the target.
 
-    Soon after a look-up the next one is put off, in Kafka by 10 s. Until then an expression that is
-    new has not been resolved, and the target gives what the one before stood for: nobody reads
-    that, for its member has given it up.
+    Soon after a look-up the next one is delayed, in Kafka by 10 s. Until then a new expression is
+    not resolved, and the target has the topics of the former one. They are not read, as the member
+    has given them up.
     """
     group = _group(world)
     if group is None or group.assignment_epoch != group.epoch:
@@ -182,7 +183,7 @@ def legal_target(world: World, _fact: Looked) -> str | None:
     for member_id in sorted(group.target):
         member = group.members.get(member_id)
         if member is None:
-            return f"the target gives something to {member_id}, who is no member"
+            return f"the target has {member_id}, which is not a member"
         topics = group.topics_of(member)
         is_resolved = not member.regex or member.regex in group.regexes
         for topic_id, numbers in group.target_of(member_id).items():
@@ -202,7 +203,7 @@ def legal_target(world: World, _fact: Looked) -> str | None:
     about=(OffsetCommitRequest,),
 )
 def commits_of_holders(world: World, fact: Answered) -> str | None:
-    """Look at commits that were accepted."""
+    """Check accepted commits."""
     request, response = fact.arrived.request, fact.response
     group = _group(world)
     if not isinstance(request, OffsetCommitRequest) or request.group_id != GROUP or group is None:
@@ -217,7 +218,7 @@ def commits_of_holders(world: World, fact: Answered) -> str | None:
         return "a commit without an epoch in a group with members" if group.members else None
     member = group.members.get(request.member_id)
     if member is None:
-        return f"a commit of {request.member_id}, who is no member"
+        return f"a commit of {request.member_id}, which is not a member"
     if epoch > member.epoch:
         return f"a commit of epoch {epoch}, its member is in {member.epoch}"
     if epoch == member.epoch:

@@ -1,4 +1,4 @@
-"""What a member of a consumer group makes of answers, calls and time, by the rules L30-L37."""
+"""How a member of a consumer group reacts to answers, calls and time (rules L30-L37)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _GONE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def _beats(told: Told, after: MemberSession) -> bool:
-    """Whether a heartbeat goes out now, is on its way, or will go out as soon as it can."""
+    """Whether a heartbeat is sent now, is in flight, or will be sent as soon as possible."""
     sent = sends(told, ConsumerGroupHeartbeatRequest)
     return sent or after.is_due or after.heartbeat is not None
 
@@ -74,7 +74,7 @@ def _will_beat(told: Told, after: MemberSession) -> bool:
 
 
 def _stirs(was: MemberSession, after: MemberSession) -> bool:
-    """Whether it wants to beat, or waits for it, as it did not before."""
+    """Whether it now wants to send a heartbeat, or waits for one, and did not before."""
     waits = runs(after, RETRY_DUE) and not runs(was, RETRY_DUE)
     return waits or (after.is_due and not was.is_due)
 
@@ -92,10 +92,10 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     if was.state is S.LEAVING and says_good_bye:
         return "has said good-bye and stays" if after.state is S.LEAVING else None
     if was.state not in _LIVE or says_good_bye:
-        # Only now can who is leaving say good-bye, after which it has left.
+        # Only now can a leaving member say good-bye, and has then left.
         same = after.state is was.state or was.state is S.LEAVING
         deaf = same and (says_good_bye or not _stirs(was, after))
-        return None if deaf else "listens to an answer for somebody else"
+        return None if deaf else "uses an answer that is not its own"
     code = answer.error_code
     if code != ErrorCode.NONE:
         return _refused(told, was, after, code)
@@ -103,7 +103,7 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
         return _welcome(told, was, after, answer)
     same = (after.state, after.epoch) == (was.state, was.epoch)
     tries_again = runs(after, RETRY_DUE) or not after.coordinator_known
-    return None if same and tries_again else "believes an epoch that is over"
+    return None if same and tries_again else "accepts an epoch that is over"
 
 
 def _refused(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
@@ -126,7 +126,7 @@ def _welcome(
     told: Told, was: MemberSession, after: MemberSession, answer: ConsumerGroupHeartbeatResponse
 ) -> str | None:
     if after.epoch != answer.member_epoch:
-        return f"is told epoch {answer.member_epoch} and keeps {after.epoch}"
+        return f"gets epoch {answer.member_epoch} and keeps {after.epoch}"
     if not _will_beat(told, after):
         return "sends no more heartbeats"
     if was.state is S.PREPARE_LEAVING:
@@ -139,7 +139,7 @@ def _welcome(
             for number in topic.partitions
         }
         if after.target is None or {(p.topic_id, p.partition) for p in after.target} != given:
-            return "does not take note of what it is given"
+            return "ignores its assignment"
     if was.state is S.JOINING and after.state is S.JOINING:
         return "is a member and does not know it"
     differs = given is not None and given != {(p.topic_id, p.partition) for p in was.owned}
@@ -152,7 +152,7 @@ def _welcome(
 
 
 def _removed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L35."""
+    """L35: a removed member reports its partitions lost, and joins again."""
     if after.epoch > 0:
         return "keeps an epoch that the coordinator does not know"
     if was.state is S.PREPARE_LEAVING:
@@ -166,7 +166,7 @@ def _removed(told: Told, was: MemberSession, after: MemberSession) -> str | None
 
 
 def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L36, L37."""
+    """L36, L37: the answer to a commit."""
     code = cast("CommitAnswered", told.event).error_code
     if code in MOVED and was.state in _LIVE and was.coordinator_known:
         return None if seeks(told, after) else "does not look for the coordinator that has moved"
@@ -175,7 +175,7 @@ def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | No
 
 
 def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L36."""
+    """L36: a heartbeat failed."""
     event = cast("RequestFailed", told.event)
     if _is_of_computation(was, event.token):
         return _computes(told, after)
@@ -190,7 +190,7 @@ def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L36, L37: the coordinator is gone."""
     if after.coordinator_known:
-        return "has lost the coordinator and believes in it"
+        return "has lost the coordinator and goes on using it"
     if was.state is S.LEAVING:
         return "waits for an answer in vain" if after.state is S.LEAVING else None
     if was.state in _LIVE and not seeks(told, after):
@@ -202,7 +202,7 @@ def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L31."""
+    """L31: the coordinator is known, and gets a heartbeat."""
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
     if was.state in _LIVE and not _beats(told, after):
@@ -212,7 +212,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _not_found(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L36, KIP-580."""
+    """L36, KIP-580: the coordinator was not found; look again after a back-off."""
     if after.looking_up:
         return "believes that the look-up is still running"
     code = cast("LookupFailed", told.event).error_code
@@ -224,12 +224,12 @@ def _not_found(told: Told, was: MemberSession, after: MemberSession) -> str | No
 
 
 def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L31, L32."""
+    """L31, L32: a new subscription goes to the coordinator."""
     topics = cast("Subscribed", told.event).topics
     if was.closing is not None or was.state is S.FATAL:
         return None
     if after.topics != topics:
-        return "does not take note of another subscription"
+        return "ignores another subscription"
     if was.state not in _JOINED:
         calm = after.state is was.state and not told.effects.sends and not after.is_due
         return None if calm or was.is_due else "tells the coordinator before it joins"
@@ -240,7 +240,7 @@ def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | N
 
 
 def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L30."""
+    """L30: unsubscribing and closing leave the group."""
     if after.topics:
         return "wants nothing and keeps its subscription"
     if isinstance(told.event, Closing) and after.closing is None:
@@ -255,7 +255,7 @@ def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L32, L35, KIP-62."""
+    """L32, L35, KIP-62: a poll joins, and restarts the poll interval."""
     if was.state is S.STALE:
         waits = was.callback is not None or not after.topics
         return None if after.state is S.JOINING or waits else "polls again and does not come back"
@@ -263,7 +263,7 @@ def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         return None if after.state is S.JOINING else "has a subscription and does not join"
     if was.state in _JOINED:
         fresh = counts_anew(told, after, POLL_OVERDUE, told.client.plan.max_poll_interval_ms)
-        return None if fresh else "has polled and counts from before"
+        return None if fresh else "has polled and does not restart the poll interval"
     return None if after.state is was.state else "changes its state because of a poll"
 
 
@@ -292,10 +292,10 @@ def _returned(told: Told, was: MemberSession, after: MemberSession) -> str | Non
 
 
 def _named(told: Told, _was: MemberSession, after: MemberSession) -> str | None:
-    """L32: names are what partitions are known by."""
+    """L32: the names of topics become known."""
     names = cast("TopicsNamed", told.event).names
     missing = {each.topic_id for each in after.claimed if each.topic_id not in after.names}
-    return "does not take note of the names of its topics" if missing & names.keys() else None
+    return "ignores the names of its topics" if missing & names.keys() else None
 
 
 # ------------------------------------------------------------------------------------ computing
@@ -309,7 +309,7 @@ def _computes(told: Told, after: MemberSession) -> str | None:
     """K61: the next step of the group's assignment, or the end of it."""
     goes_on = told.effects.jobs or sends(told, ConsumerGroupInstallAssignmentRequest)
     waits = after.computation is not None and not goes_on
-    return "waits for an assignment that nobody makes" if waits else None
+    return "waits for an assignment that is not being made" if waits else None
 
 
 def _computed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
@@ -352,7 +352,7 @@ _LOOKS: dict[type, Look[MemberSession]] = {
 
 @rule(
     "L3",
-    "Consumer: a member makes of every answer, call and deadline what the rules say (L30-L37).",
+    "Consumer: a member handles every answer, call and deadline by the rules (L30-L37).",
     Told,
     about=(MemberSession,),
 )

@@ -40,7 +40,7 @@ def _is_draft(node: Node) -> bool:
 
 @rule(
     "S3",
-    "Every request is answered: who still waits is somebody that a group has promised an answer.",
+    "Every request is answered, now or later: a waiting request is known to its group.",
     Looked,
 )
 def who_waits_is_known(world: World, _fact: Looked) -> str | None:
@@ -67,12 +67,12 @@ def who_waits_is_known(world: World, _fact: Looked) -> str | None:
 
 @rule(
     "S3",
-    "Classic: who waits is a member, and so are the leader and whoever has an instance id.",
+    "Classic: parked requests, the leader and instance ids belong to members.",
     Looked,
     Decided,
 )
 def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
-    """Look at whose requests are parked, and at who leads and is static."""
+    """Check parked requests, the leader and static members."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     if node is None:
         return None
@@ -80,20 +80,20 @@ def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
         return None
     group = _classic_group(node)
     if not all(member_id in group.members for member_id in group.joining):
-        return "a join is parked of somebody who is no member"
+        return "a parked join does not belong to a member"
     if not all(member_id in group.members for member_id in group.syncing):
-        return "a sync is parked of somebody who is no member"
+        return "a parked sync does not belong to a member"
     static = {m.group_instance_id: i for i, m in group.members.items() if m.group_instance_id}
     if static != dict(group.static):
-        return f"static members are {sorted(static)}, the group thinks {sorted(group.static)}"
+        return f"static members are {sorted(static)}, the group has {sorted(group.static)}"
     if group.members and group.leader not in group.members:
-        return f"the leader {group.leader!r} is no member"
+        return f"the leader {group.leader!r} is not a member"
     return None
 
 
 @rule(
     "S5",
-    "Generations never go back: not in the log, and not in what the coordinator begins.",
+    "Generations never go back, neither in the log nor at the coordinator.",
     Recorded,
 )
 def generations_grow(world: World, fact: Recorded) -> str | None:
@@ -113,18 +113,18 @@ def generations_grow(world: World, fact: Recorded) -> str | None:
 
 @rule(
     "S8",
-    "An assignment gives each partition to one member, and only to who subscribes to its topic.",
+    "An assignment gives each partition to one member that subscribes to its topic.",
     Decided,
 )
 def legal_assignment(world: World, fact: Decided) -> str | None:
-    """Look at an assignment that the coordinator has accepted."""
+    """Check an accepted assignment."""
     for event in fact.effects.observed:
         if not isinstance(event, Assigned) or event.group != GROUP:
             continue
         owners: dict[TopicPartition, str] = {}
         subscribed = world.ledger.subscriptions(GROUP)
         if GROUP in world.ledger.fold.consumer_groups:
-            return None  # a target, made for the members as they were when the job began
+            return None  # a target, computed for the members at the begin of the job
         for member_id, partitions in event.assignments:
             for partition in partitions:
                 if owners.setdefault(partition, member_id) != member_id:
@@ -136,12 +136,12 @@ def legal_assignment(world: World, fact: Decided) -> str | None:
 
 @rule(
     "S7",
-    "A stable group waits for nobody: no parked request, and one session for each member.",
+    "A stable group has no parked request, and one session for each member.",
     Looked,
     Decided,
 )
 def stable_is_stable(world: World, fact: Looked | Decided) -> str | None:
-    """Look at a group that calls itself stable."""
+    """Check a group that is stable by its own account."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     if node is None:
         return None
@@ -150,7 +150,7 @@ def stable_is_stable(world: World, fact: Looked | Decided) -> str | None:
     for member_id, member in group.members.items():
         waits = member_id in group.joining or member_id in group.syncing
         if deadlines.get(SessionExpired(GROUP, member_id)) is None and not waits:
-            return f"nobody watches over {member_id}"
+            return f"{member_id} has no session"
         if group.state is GroupState.STABLE and (waits or member.is_new):
             return f"{member_id} waits in a stable group"
     return None
@@ -158,33 +158,32 @@ def stable_is_stable(world: World, fact: Looked | Decided) -> str | None:
 
 @rule(
     "S14",
-    "A request that arrives a second time throws nobody out.",
+    "A repeated request removes no member.",
     Decided,
 )
 def repeated_is_harmless(_world: World, fact: Decided) -> str | None:
-    """Look at what a repeated request led to."""
+    """Check the effects of a repeated request."""
     event = fact.event
     if not isinstance(event, RequestArrived) or not fact.node.is_copy(event.token):
         return None
     if isinstance(event.request, JoinGroupRequest) and event.request.group_instance_id:
-        return None  # a second static join is a second process, as far as anybody can tell
+        return None  # a second static join looks like a second process
     if not isinstance(event.request, (HeartbeatRequest, SyncGroupRequest, OffsetCommitRequest)):
         return None
     for each in fact.effects.observed:
         if isinstance(each, MemberLeft):
-            return f"a repeated {type(event.request).__name__} threw {each.member} out"
+            return f"a repeated {type(event.request).__name__} removed {each.member}"
     return None
 
 
 @rule(
     "S15",
-    "No answer before its records are in the log: a stored position is in it when it is confirmed,"
-    " and so is an assignment.",
+    "No answer before its records are in the log: confirmed positions and assignments are in it.",
     Answered,
     about=(OffsetCommitRequest, SyncGroupRequest),
 )
 def durable_before_answered(world: World, fact: Answered) -> str | None:
-    """Compare what is confirmed with what the log adds up to."""
+    """Compare confirmed data with the fold of the log."""
     request, response = fact.arrived.request, fact.response
     if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
         return _commit_is_stored(world, request, response)
@@ -196,19 +195,19 @@ def durable_before_answered(world: World, fact: Answered) -> str | None:
             return _is_told_what_it_has(world, consumers, request, response)
         stored = world.ledger.fold.groups.get(request.group_id)
         if stored is None or stored.generation != request.generation_id:
-            return "an assignment is told whose generation is not in the log"
+            return "an answer has an assignment whose generation is not in the log"
         if stored.assignment_of(request.member_id) != response.assignment:
-            return f"{request.member_id} is told another assignment than the log has"
+            return f"{request.member_id} gets another assignment than the log has"
     return None
 
 
 def _is_told_what_it_has(
     world: World, group: ConsumerGroup, request: SyncGroupRequest, response: SyncGroupResponse
 ) -> str | None:
-    """Compare what a classic member of a consumer group is told with what the log gives it."""
+    """Compare the assignment of a classic member in a consumer group with the log."""
     member = group.members.get(request.member_id)
     if member is None or member.epoch != request.generation_id:
-        return f"{request.member_id} is told an assignment in generation {request.generation_id}"
+        return f"{request.member_id} gets an assignment in generation {request.generation_id}"
     names = world.image.names
     has = {
         TopicPartition(names[topic_id], number)
@@ -218,7 +217,7 @@ def _is_told_what_it_has(
     }
     told = decode_assignment(response.assignment)[0]
     if {each for each in told if each.topic in world.image.by_name} != has:
-        return f"{request.member_id} is told {len(told)} partitions, the log gives it {len(has)}"
+        return f"{request.member_id} gets {len(told)} partitions, the log gives it {len(has)}"
     return None
 
 
@@ -243,14 +242,14 @@ def _commit_is_stored(
 
 @rule(
     "S15",
-    "A coordinator that reads the log has the log state that the records add up to, compacted or"
-    " not, once or twice.",
+    "A coordinator that loads the log has the fold of its records, compacted or not, once or"
+    " twice.",
     Loaded,
 )
 def reload_is_fold(world: World, fact: Loaded) -> str | None:
     """Compare a loaded log state with the simulation's own fold."""
     if fact.node.shard.log != world.ledger.fold:
-        return "the loaded log state is not what the records add up to"
+        return "the loaded log state is not the fold of the records"
     twice = LogState()
     records = world.log.read()
     for record in [*records, *records]:
@@ -260,24 +259,24 @@ def reload_is_fold(world: World, fact: Loaded) -> str | None:
     return None
 
 
-@rule("S15", "The log state of the leader is what the records add up to.", Looked)
+@rule("S15", "The log state of the leader is the fold of the records.", Looked)
 def live_is_fold(world: World, _fact: Looked) -> str | None:
     """Compare the leader's log state with the simulation's own fold."""
     node = world.coordinator.ready
     if node is not None and node.shard.log != world.ledger.fold:
-        return "the leader's log state is not what the records add up to"
+        return "the leader's log state is not the fold of the records"
     return None
 
 
 @rule(
     "S16",
-    "A static member that comes back in time, wanting the same, has the assignment it had, and"
-    " nobody rebalances.",
+    "A static member that returns in time, unchanged, keeps its assignment, and there is no"
+    " rebalance.",
     Decided,
     about=(JoinGroupRequest,),
 )
 def static_return_is_quiet(world: World, fact: Decided) -> str | None:
-    """Look at a group record written because a static member came back."""
+    """Check a group record that was written because a static member came back."""
     event = fact.event
     if not isinstance(event, RequestArrived) or not isinstance(event.request, JoinGroupRequest):
         return None
@@ -306,12 +305,11 @@ def static_return_is_quiet(world: World, fact: Decided) -> str | None:
 
 @rule(
     "S18",
-    "Nothing grows without limit: parked requests, pending ids, deadlines, what a member has on"
-    " its way.",
+    "Nothing grows without limit: parked requests, pending ids, deadlines, requests in flight.",
     Looked,
 )
 def bounded(world: World, _fact: Looked) -> str | None:
-    """Count what could pile up."""
+    """Count everything that could pile up."""
     node = world.coordinator.ready
     if node is not None:
         session = node.shard.session
@@ -326,5 +324,5 @@ def bounded(world: World, _fact: Looked) -> str | None:
         if len(client.application.callbacks) > 2:
             return f"{client.name} has {len(client.application.callbacks)} calls waiting"
         if client.in_flight > 100:
-            return f"{client.name} has {client.in_flight} requests on their way"
+            return f"{client.name} has {client.in_flight} requests in flight"
     return None

@@ -1,4 +1,4 @@
-"""Delivery across rebalances: S11 and S12. With ownership and accepted commits known, strictly."""
+"""Delivery across rebalances: S11 and S12, strictly, given ownership and accepted commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Positioned,
 )
 def begins_at_committed(world: World, fact: Positioned) -> str | None:
-    """Compare where an application begins with what is committed now."""
+    """Compare an application's first offset with the committed one."""
     client, ledger = fact.client, world.ledger
     key = (client.name, client.life, fact.partition)
     ledger.positions[key] = max(fact.offset, 0)
@@ -35,8 +35,7 @@ def begins_at_committed(world: World, fact: Positioned) -> str | None:
 
 @rule(
     "S11",
-    "Records come only from partitions that the application owns, and without a gap inside an"
-    " ownership.",
+    "Records come only from owned partitions, and without a gap during an ownership.",
     Delivered,
 )
 def contiguous(world: World, fact: Delivered) -> str | None:
@@ -54,11 +53,11 @@ def contiguous(world: World, fact: Delivered) -> str | None:
 
 @rule(
     "S12",
-    "No record is passed over, and after a graceful change none is handed out twice.",
+    "No record is skipped, and after a graceful change none is handed out twice.",
     Delivered,
 )
 def nothing_skipped(world: World, fact: Delivered) -> str | None:
-    """Compare records with what the group has been given before."""
+    """Compare records with those that the group got before."""
     reading = world.ledger.reading(fact.partition)
     if reading.is_tainted:
         return None
@@ -76,9 +75,9 @@ def nothing_skipped(world: World, fact: Delivered) -> str | None:
     return None
 
 
-@rule("S12", "No record below an accepted commit was never handed out.", Recorded)
+@rule("S12", "Every record below an accepted commit was handed out.", Recorded)
 def commits_only_delivered(world: World, fact: Recorded) -> str | None:
-    """Compare a position that was stored with what was handed out."""
+    """Compare a stored position with the records handed out."""
     for record in fact.records:
         key, value = record.key, record.value
         if not isinstance(key, OffsetCommitKey) or key.group != GROUP:
@@ -94,11 +93,11 @@ def commits_only_delivered(world: World, fact: Recorded) -> str | None:
     return None
 
 
-@rule("S12", "(writes down how an ownership ended)", Called)
+@rule("S12", "(records how an ownership ended)", Called)
 def note_end(world: World, fact: Called) -> str | None:
-    """A partition is given up cleanly when everything read of it is committed, and still is.
+    """Note whether a partition was given up with everything read of it committed.
 
-    A commit that arrives twice, the second time after a newer one, takes the position back.
+    A repeated commit that arrives after a newer one moves the position back.
     """
     if fact.begins or fact.change is Ownership.ASSIGNED:
         return None

@@ -40,7 +40,7 @@ def _group(node: Node) -> DraftGroup | None:
     about=(DraftHeartbeatRequest,),
 )
 def draft_zombies_are_harmless(world: World, fact: Answered) -> str | None:
-    """Compare heartbeats that are accepted with the newest generation that began."""
+    """Compare accepted heartbeats with the newest generation."""
     request, response = fact.arrived.request, fact.response
     if not isinstance(response, DraftHeartbeatResponse) or response.error_code != ErrorCode.NONE:
         return None
@@ -52,24 +52,24 @@ def draft_zombies_are_harmless(world: World, fact: Answered) -> str | None:
     if request.group_generation_id != newest:
         return f"a heartbeat of generation {request.group_generation_id}, now {newest}"
     if request.consumer_id not in world.ledger.members(GROUP):
-        return f"a heartbeat of {request.consumer_id}, who is no consumer"
+        return f"a heartbeat of {request.consumer_id}, which is not a consumer"
     return None
 
 
 @rule(
     "S3",
-    "Draft: who waits is a consumer or is to become one.",
+    "Draft: parked requests belong to consumers, or to future ones.",
     Looked,
     Decided,
 )
 def draft_bookkeeping(world: World, fact: Looked | Decided) -> str | None:
-    """Look at whose joins are parked."""
+    """Check parked joins."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     group = _group(node) if node is not None else None
     if node is None or group is None:
         return None
     if not all(each in group.consumers for each in group.joining):
-        return "a join is parked of somebody who is no consumer"
+        return "a parked join does not belong to a consumer"
     return None
 
 
@@ -92,45 +92,45 @@ def draft_generations_grow(world: World, fact: Recorded) -> str | None:
 
 @rule(
     "S7",
-    "Draft: a steady group waits for nobody and watches over each of its consumers.",
+    "Draft: a steady group has no parked request, and a session for each consumer.",
     Looked,
     Decided,
 )
 def draft_steady_is_steady(world: World, fact: Looked | Decided) -> str | None:
-    """Look at a group that calls itself steady."""
+    """Check a group that is steady by its own account."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     group = _group(node) if node is not None else None
     if node is None or group is None or group.state is not DraftState.STEADY:
         return None
     if group.joining or group.newcomers:
-        return "somebody waits in a steady group"
+        return "a request is parked in a steady group"
     deadlines = node.shard.session.deadlines
     for consumer_id in group.consumers:
         if deadlines.get(SessionExpired(GROUP, consumer_id)) is None:
-            return f"nobody watches over {consumer_id}"
+            return f"{consumer_id} has no session"
     return None
 
 
-@rule("S14", "Draft: a heartbeat that arrives a second time throws nobody out.", Decided)
+@rule("S14", "Draft: a repeated heartbeat removes no consumer.", Decided)
 def draft_repeated_is_harmless(_world: World, fact: Decided) -> str | None:
-    """Look at what a repeated heartbeat led to."""
+    """Check the effects of a repeated heartbeat."""
     event = fact.event
     if not isinstance(event, RequestArrived) or not fact.node.is_copy(event.token):
         return None
     left = [each.member for each in fact.effects.observed if isinstance(each, MemberLeft)]
     if left and isinstance(event.request, DraftHeartbeatRequest):
-        return f"a repeated heartbeat threw {left[0]} out"
+        return f"a repeated heartbeat removed {left[0]}"
     return None
 
 
 @rule(
     "S15",
-    "Draft: nobody is told a generation and partitions before they are in the log.",
+    "Draft: answers only have generations and partitions that are in the log.",
     Answered,
     about=(DraftJoinGroupRequest,),
 )
 def draft_durable_before_answered(world: World, fact: Answered) -> str | None:
-    """Compare what a join is answered with what the log adds up to."""
+    """Compare the answer to a join with the fold of the log."""
     response = fact.response
     if not isinstance(response, DraftJoinGroupResponse) or response.error_code != ErrorCode.NONE:
         return None
@@ -138,8 +138,8 @@ def draft_durable_before_answered(world: World, fact: Answered) -> str | None:
         return None
     stored = world.ledger.fold.draft_groups.get(response.group_id)
     if stored is None or stored.generation != response.group_generation_id:
-        return f"generation {response.group_generation_id} is told but not in the log"
+        return f"generation {response.group_generation_id} is answered but not in the log"
     told = {TopicPartition(each.topic, each.partition) for each in response.partitions_to_own}
     if told != set(stored.owned.get(response.consumer_id, ())):
-        return f"{response.consumer_id} is told other partitions than the log has"
+        return f"{response.consumer_id} gets other partitions than the log has"
     return None

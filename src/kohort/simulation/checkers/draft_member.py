@@ -1,4 +1,4 @@
-"""What a consumer of a draft group makes of answers, calls and time (docs/draft.md, D1-D25)."""
+"""How a consumer of a draft group reacts to answers, calls and time (docs/draft.md, D1-D25)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _WAIT = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _goes_on(told: Told, after: Session) -> bool:
-    """Whether joining goes on: a call is open, a join on its way, or a next try is planned."""
+    """Whether joining goes on: a call is open, a join is in flight, or a retry is planned."""
     planned = runs(after, RETRY_DUE)
     return after.callback is not None or after.request is not None or planned or seeks(told, after)
 
@@ -101,7 +101,7 @@ def _joined(told: Told, was: Session, after: Session) -> str | None:
 def _membership(
     told: Told, was: Session, after: Session, code: int, *, is_commit: bool
 ) -> str | None:
-    """D1, D3, D4, D6: what heartbeats and commits say about a membership."""
+    """D1, D3, D4, D6: the meaning of answers to heartbeats and commits."""
     state = was.state
     if code == ErrorCode.ILLEGAL_GENERATION and state in _CONSUMING:
         return None if after.state is S.STOPPED_CONSUMPTION else "does not follow the rebalance"
@@ -135,13 +135,13 @@ def _answered(told: Told, was: Session, after: Session) -> str | None:
     if was.heartbeat is None or was.heartbeat.token != event.token or was.state not in _BEATING:
         return None
     if (was.heartbeat.member_id, was.heartbeat.generation) != (was.member_id, was.generation):
-        return "has waited for an answer for somebody else"
+        return "uses an answer that is not its own"
     code = cast("DraftHeartbeatResponse", event.response).error_code
     complaint = _membership(told, was, after, code, is_commit=False)
     heard = code in (ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION)
     if complaint is None and heard and after.state is was.state and was.state is not S.LEAVING:
         fresh = counts_anew(told, after, SESSION_OVERDUE, told.client.plan.session_timeout_ms)
-        complaint = None if fresh else "was heard and does not count its session from now"
+        complaint = None if fresh else "was answered and does not restart its session"
     return complaint
 
 
@@ -151,7 +151,7 @@ def _committed(told: Told, was: Session, after: Session) -> str | None:
     joining = was.state is S.STOPPED_CONSUMPTION and was.request is not None
     if was.state not in _BEATING or not current or joining:
         same = (after.state, after.member_id) == (was.state, was.member_id)
-        return None if same else "listens to an answer for somebody else"
+        return None if same else "uses an answer that is not its own"
     return _membership(told, was, after, event.error_code, is_commit=True)
 
 
@@ -164,7 +164,7 @@ def _failed(told: Told, was: Session, after: Session) -> str | None:
 def _lost(told: Told, was: Session, after: Session) -> str | None:
     """D21, D23: the coordinator is gone."""
     if after.coordinator_known:
-        return "has lost the coordinator and believes in it"
+        return "has lost the coordinator and goes on using it"
     if was.state in _CONSUMING:
         right = after.state is S.REDISCOVER_COORDINATOR and seeks(told, after)
         return None if right else "does not read on and look for the coordinator"
@@ -179,7 +179,7 @@ def _lost(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _known(told: Told, was: Session, after: Session) -> str | None:
-    """D21, D23."""
+    """D21, D23: the coordinator is known: join, or go on consuming."""
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
     if was.state in _CONSUMING:
@@ -194,7 +194,7 @@ def _known(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _not_found(told: Told, was: Session, after: Session) -> str | None:
-    """D23, KIP-580."""
+    """D23, KIP-580: the coordinator was not found; look again after a back-off."""
     if after.looking_up:
         return "believes that the look-up is still running"
     active = was.state in (*_CONSUMING, *_JOINING)
@@ -207,13 +207,13 @@ def _not_found(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _subscribed(told: Told, was: Session, after: Session) -> str | None:
-    """D21, D24."""
+    """D21, D24: a new subscription: stop consumption, and join."""
     topics = cast("Subscribed", told.event).topics
     closes = was.state is S.LEAVING and was.after_leaving is S.CLOSED
     if was.state in (S.CLOSED, S.FATAL) or closes:
         return None
     if after.topics != topics:
-        return "does not take note of another subscription"
+        return "ignores another subscription"
     if was.state is S.LEAVING:
         back = after.after_leaving is S.DISCOVER_COORDINATOR
         return None if back else "will not come back"
@@ -226,7 +226,7 @@ def _subscribed(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _left(told: Told, was: Session, after: Session) -> str | None:
-    """D20."""
+    """D20: unsubscribing and closing: the consumer falls silent."""
     closes = isinstance(told.event, Closing)
     if was.state in (S.DOWN, S.CLOSED):
         if says_it_leaves(told):
@@ -245,9 +245,9 @@ def _left(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _polled(told: Told, was: Session, after: Session) -> str | None:
-    """D25."""
+    """D25: a poll restarts the poll interval."""
     if after.polled_at != told.now:
-        return "has polled and counts from before"
+        return "has polled and does not restart the poll interval"
     return None if after.state is was.state else "changes its state because of a poll"
 
 
@@ -287,7 +287,7 @@ def _time(told: Told, was: Session, after: Session) -> str | None:
     if isinstance(due, SessionOverdue) and not silent:
         wanted = S.STOPPED_CONSUMPTION if was.state in _JOINING else S.REDISCOVER_COORDINATOR
         right = after.state is wanted and seeks(told, after)
-        return None if right else "hears nothing and does not look for another one"
+        return None if right else "gets no answers and does not look for another coordinator"
     return None
 
 
@@ -309,7 +309,7 @@ _LOOKS: dict[type, Look[Session]] = {
 
 @rule(
     "L3",
-    "Draft: a consumer makes of every answer, call and deadline what the design says (D1-D25).",
+    "Draft: a consumer handles every answer, call and deadline by the design (D1-D25).",
     Told,
     about=(DraftMemberSession,),
 )
@@ -320,12 +320,12 @@ def draft_member_goes_on(_world: World, told: Told) -> str | None:
 
 @rule(
     "L2",
-    "Draft: whoever joins says what its application wants (D8).",
+    "Draft: a join has the application's subscription (D8).",
     Told,
     about=(DraftMemberSession,),
 )
 def draft_joins_with_its_topics(_world: World, told: Told) -> str | None:
-    """Look at what a join subscribes to."""
+    """Check the subscription of a join."""
     topics = cast("DraftMemberSession", told.effects.session).topics
     for send in told.effects.sends:
         request = send.request

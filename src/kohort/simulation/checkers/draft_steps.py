@@ -1,7 +1,7 @@
-"""The draft protocol, step by step (docs/draft.md): what is answered, and what time does.
+"""The draft protocol, step by step (docs/draft.md): answers, and effects of time.
 
-As with the classic protocol, what is right follows from the request and from the group as it was,
-not from the table that is checked.
+As with the classic protocol, the right answer follows from the request and from the group before
+it, not from the table under test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REBALANCING, STEADY = DraftState.REBALANCING, DraftState.STEADY
 
 
 def _was(step: Stepped, group_id: str, *, joins: bool = False) -> DraftGroup | None:
-    """Return a group as it was; None: it is of another protocol, or there is none to be joined."""
+    """Return a group before a step; None: another protocol, or no group to join."""
     others = (step.session.groups, step.log.groups, step.log.consumer_groups)
     if joins and not any(group_id in each for each in others):
         return router.group_of(step.session, step.log, group_id)
@@ -109,12 +109,12 @@ _EXPECT: dict[type, Callable[[DraftGroup, Arrived, Stepped], int]] = {
 
 @rule(
     "S2",
-    "Draft: every request gets the answer that the group's state calls for (D3-D12).",
+    "Draft: every request gets the answer that the group's state requires (D3-D12).",
     Stepped,
     about=tuple(_EXPECT),
 )
 def draft_answered_by_the_rules(_world: World, step: Stepped) -> str | None:
-    """Compare an answer with what the rules say of the request and of the group as it was."""
+    """Compare an answer with the rules for the request and the group before it."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
         return None
@@ -148,7 +148,7 @@ def draft_answered_by_the_rules(_world: World, step: Stepped) -> str | None:
     about=(DeleteGroupsRequest,),
 )
 def draft_deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
-    """Look at each group that was to be deleted, and at what is left of it."""
+    """Check each group that a request deletes."""
     event = step.event
     if not isinstance(event, RequestArrived) or not isinstance(event.request, DeleteGroupsRequest):
         return None
@@ -164,18 +164,18 @@ def draft_deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
             log = step.node.shard.log
             left = group_id in log.draft_groups or bool(log.offsets.get(group_id))
             if left and wanted == ErrorCode.NONE:
-                return f"{group_id} was deleted and is still there"
+                return f"{group_id} was deleted and still exists"
     return None
 
 
 @rule(
     "S2",
-    "Draft: whoever is heard of has a full session from then on (D12).",
+    "Draft: an accepted request of a consumer restarts its session (D12).",
     Stepped,
     about=(DraftHeartbeatRequest, DraftJoinGroupRequest, OffsetCommitRequest),
 )
 def draft_sessions_are_renewed(world: World, step: Stepped) -> str | None:
-    """Look at the session of a consumer whose heartbeat, commit or join counts."""
+    """Check the session of a consumer whose heartbeat, commit or join was accepted."""
     event = step.event
     if not isinstance(event, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
         return None
@@ -197,7 +197,7 @@ def draft_sessions_are_renewed(world: World, step: Stepped) -> str | None:
     due = step.node.shard.session.deadlines.get(SessionExpired(request.group_id, consumer_id))
     if due is not None and due >= world.engine.now + consumer.session_timeout_ms:
         return None
-    return f"{consumer_id} was heard of, and its session ends at {due}"
+    return f"a request of {consumer_id} was accepted, and its session ends at {due}"
 
 
 # ------------------------------------------------------------------------------------- steps
@@ -205,12 +205,12 @@ def draft_sessions_are_renewed(world: World, step: Stepped) -> str | None:
 
 @rule(
     "S7",
-    "Draft: when a time is over, what it was set for happens (D12, D13).",
+    "Draft: an expired deadline has its effect (D12, D13).",
     Stepped,
     about=(Tick,),
 )
 def draft_time_is_kept(world: World, step: Stepped) -> str | None:
-    """Look at what the deadline that was dealt with led to."""
+    """Check the effect of the deadline that was handled."""
     earliest = step.session.deadlines.next() if isinstance(step.event, Tick) else None
     if earliest is None or earliest[0] > world.engine.now:
         return None
@@ -235,17 +235,17 @@ def draft_time_is_kept(world: World, step: Stepped) -> str | None:
         now = step.node.shard.session.deadlines.get(ends)
         if now != step.session.deadlines.get(ends):
             return "a death gives the others more time to join"
-    return "a consumer is dead and nobody rebalances" if group.state is STEADY else None
+    return "a consumer is dead and there is no rebalance" if group.state is STEADY else None
 
 
 @rule(
     "S7",
-    "Draft: an assignment that was made counts, one that is out of date does not.",
+    "Draft: a computed assignment counts, an outdated one does not.",
     Stepped,
     about=(DraftJobDone,),
 )
 def draft_jobs_count(_world: World, step: Stepped) -> str | None:
-    """Look at what a job led to."""
+    """Check the effects of a job."""
     event = step.event
     if not isinstance(event, DraftJobDone):
         return None
@@ -264,7 +264,7 @@ def draft_jobs_count(_world: World, step: Stepped) -> str | None:
 
 
 def _wanted(group: DraftGroup | None) -> object:
-    """What is shared out in a group that is rebalancing: who wants what, in which generation."""
+    """The input of an assignment in a rebalancing group: subscriptions and generation."""
     if group is None or group.state is not REBALANCING:
         return None
     return group.generation, {each.consumer_id: each.topics for each in group.sorted_consumers()}
@@ -272,13 +272,12 @@ def _wanted(group: DraftGroup | None) -> object:
 
 @rule(
     "S7",
-    "Draft: an assignment is made when there is something new to share out, and not otherwise"
-    " (D5, D8).",
+    "Draft: an assignment is computed when its input is new, and not otherwise (D5, D8).",
     Stepped,
     about=(DraftJoinGroupRequest, DraftJobDone, Tick, TopicsChanged),
 )
 def draft_jobs_are_asked_for(_world: World, step: Stepped) -> str | None:
-    """Look for groups that begin to share out, or do so for something else than before."""
+    """Look for groups that begin to assign, or assign for a new input."""
     groups = step.node.shard.session.draft_groups
     if step.session.draft_groups is groups:
         return None
@@ -287,15 +286,15 @@ def draft_jobs_are_asked_for(_world: World, step: Stepped) -> str | None:
         wanted = _wanted(group)
         is_new = wanted is not None and wanted != _wanted(step.session.draft_groups.get(group_id))
         if is_new and group_id not in asked:
-            return "consumers wait for an assignment that nobody makes"
+            return "consumers wait for an assignment that is not being computed"
         if group_id in asked and not is_new:
             return "an assignment that is being made is asked for once more"
     return None
 
 
-@rule("S18", "Draft: a group that waits for joins has a time at which it goes on.", Stepped)
+@rule("S18", "Draft: a group that waits for joins has a deadline.", Stepped)
 def draft_waiting_ends(_world: World, step: Stepped) -> str | None:
-    """Look for groups that nothing moves."""
+    """Look for groups that are stuck."""
     session = step.node.shard.session
     if step.session.draft_groups is session.draft_groups:
         return None
@@ -305,12 +304,12 @@ def draft_waiting_ends(_world: World, step: Stepped) -> str | None:
         if session.deadlines.get(JoinExpired(group_id)) is None:
             return "nothing ends the time to join"
         if group.all_joined and (group.consumers or group.newcomers):
-            return "everybody has joined and the rebalance does not go on"
+            return "all consumers have joined and the rebalance does not go on"
     return None
 
 
 def _is_outdated(shard: Shard, group_id: str) -> bool:
-    """D14: whether what was shared out is not what there is."""
+    """D14: whether the assignment does not match the present topics."""
     stored = shard.log.draft_groups.get(group_id)
     if stored is None:
         return False
@@ -322,14 +321,13 @@ def _is_outdated(shard: Shard, group_id: str) -> bool:
 
 @rule(
     "S7",
-    "Draft: a steady group whose topics have other partitions than were shared out rebalances, and"
-    " only that one does (D14).",
+    "Draft: a steady group rebalances if its topics have changed, and only then (D14).",
     Stepped,
     Loaded,
     about=(TopicsChanged, NoneType),
 )
 def draft_topics_are_followed(_world: World, fact: Stepped | Loaded) -> str | None:
-    """Look at the group when topics have changed, and after a load."""
+    """Check the group when topics have changed, and after a load."""
     shard = fact.node.shard
     if shard.session.lifecycle is not Lifecycle.READY:
         return None
@@ -342,5 +340,5 @@ def draft_topics_are_followed(_world: World, fact: Stepped | Loaded) -> str | No
         return "a group with consumers is not loaded" if stored and stored.consumers else None
     calls, outdated = _is(shard, GROUP).state is not STEADY, _is_outdated(shard, GROUP)
     if outdated and not calls:
-        return "the topics have changed and nobody shares them out"
-    return "the topics are as they were, and the group rebalances" if calls > outdated else None
+        return "the topics have changed and there is no rebalance"
+    return "the topics have not changed, and the group rebalances" if calls > outdated else None

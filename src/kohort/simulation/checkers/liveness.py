@@ -1,4 +1,4 @@
-"""What has to happen in the end: L1-L8."""
+"""What must happen eventually: L1-L8."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from kohort.simulation.client import Client
     from kohort.simulation.world import World
 
-# How long somebody who was thrown out may take to ask to be a member again.
+# How long a removed member may take to ask for membership again.
 _BACK_MS = 120_000
 _CLOSE_MS = 240_000
-# Of one member; a heartbeat takes four, a loading coordinator's refusals many more.
+# Events of one member; a heartbeat takes four, refusals of a loading coordinator many more.
 _EVENTS_PER_MINUTE = 2_000
 _BURST_MINUTES = 5
 
@@ -27,7 +27,7 @@ def wanting(world: World) -> list[Client]:
 
 
 def is_converged(world: World) -> bool:
-    """Whether everybody is at rest, owns what it was given, and everything is read."""
+    """Whether all members are at rest with their assignments, and all records are read."""
     if world.coordinator.ready is None or world.restarting or not _at_rest(world):
         return False
     return _unread(world) is None and _owned(world) is None
@@ -58,13 +58,13 @@ def _owned(world: World) -> str | None:
     wanted = set(world.topics.partitions(topics - world.unseen))
     owners = {each: names for each, names in owners.items() if each.topic not in world.unseen}
     if clients and owners.keys() != wanted:
-        return f"nobody owns {shown(wanted - owners.keys())}"
+        return f"no member owns {shown(wanted - owners.keys())}"
     twice = {partition for partition, names in owners.items() if len(names) > 1}
     return f"two members own {shown(twice)}" if twice else None
 
 
 def _unread(world: World) -> str | None:
-    """Return what was produced but never handed out, though somebody wants it."""
+    """Return records of subscribed topics that were never handed out."""
     topics = frozenset().union(*(client.application.topics for client in wanting(world)))
     for partition in world.topics.partitions(topics - world.unseen):
         reading = world.ledger.reading(partition)
@@ -74,7 +74,7 @@ def _unread(world: World) -> str | None:
     return None
 
 
-@rule("L3", "Once faults have stopped, no member stays on its way.", Settled)
+@rule("L3", "Once faults have stopped, all members come to rest.", Settled)
 def nobody_on_the_way(world: World, fact: Settled) -> str | None:
     """Look for members that are still joining, leaving or being called, or die again and again."""
     if world.restarting:
@@ -94,11 +94,11 @@ def everything_owned(world: World, _fact: Settled) -> str | None:
 
 @rule("L1", "Once faults have stopped, the group converges within a computed bound.", Settled)
 def converges(world: World, fact: Settled) -> str | None:
-    """Ask whether it has converged."""
+    """Check whether the group has converged."""
     if is_converged(world):
         return None
     group = world.view()
-    state = "nobody coordinates it" if group is None else f"{group.state} with {len(group.members)}"
+    state = "no coordinator" if group is None else f"{group.state} with {len(group.members)}"
     return f"not converged after {fact.bound_ms} ms of calm: {state}; {_unread(world)}"
 
 
@@ -112,11 +112,11 @@ def few_rebalances(world: World, _fact: Settled) -> str | None:
 
 @rule(
     "L5",
-    "A cooperative member goes on reading what does not move, whatever others wait for.",
+    "A cooperative member goes on reading partitions that do not move.",
     Looked,
 )
 def keeps_reading(world: World, _fact: Looked) -> str | None:
-    """Look at members that own partitions and may not read them."""
+    """Look for members that may not read their partitions."""
     for client in world.living():
         machine, application = client.machine, client.application
         if client.is_eager or machine.generation_id < 0:
@@ -139,7 +139,7 @@ def no_storm(world: World, _fact: Looked) -> str | None:
     return None
 
 
-@rule("L6", "Closing ends, also when nobody answers.", Looked)
+@rule("L6", "Closing ends, even without answers.", Looked)
 def closing_ends(world: World, _fact: Looked) -> str | None:
     """Look for members that have been closing for too long."""
     now = world.engine.now
@@ -156,9 +156,9 @@ def closing_ends(world: World, _fact: Looked) -> str | None:
     return None
 
 
-@rule("L7", "Who was thrown out asks to be a member again soon.", Looked)
+@rule("L7", "A removed member soon asks for membership again.", Looked)
 def comes_back(world: World, _fact: Looked) -> str | None:
-    """Look for members that have had no membership for long, though nothing keeps them from it."""
+    """Look for members without a membership for long, though nothing prevents one."""
     now = world.engine.now
     for (name, life), since in sorted(world.ledger.lost_at.items()):
         client = world.members[name]
@@ -167,5 +167,5 @@ def comes_back(world: World, _fact: Looked) -> str | None:
         held = max(client.paused_until, client.application.stalled_until, client.held_until)
         patience = _BACK_MS + 4 * (client.plan.listener_ms + client.application.slow_ms)
         if now - max(since, held) > patience and not world.is_disturbed(_BACK_MS):
-            return f"{name} was thrown out at {since} ms and has not joined again"
+            return f"{name} was removed at {since} ms and has not joined again"
     return None

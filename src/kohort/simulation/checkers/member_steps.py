@@ -1,6 +1,6 @@
-"""What a classic member makes of answers, calls and time, by the rules L2-L15 and not by its table.
+"""How a classic member reacts to answers, calls and time, from the rules L2-L15 and not its table.
 
-Each function looks at one event, at the member's session before and after it, and at the effects.
+Each function checks one event: the member's session before and after it, and the effects.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
 def _identity(was: MemberSession, after: MemberSession, code: int) -> str | None:
-    """L10 (KAFKA-13419): who is not known forgets its id, who is late only its generation."""
+    """L10 (KAFKA-13419): an unknown member forgets its id, a late one only its generation."""
     if after.generation != -1:
         return "keeps its generation"
     kept = after.member_id == was.member_id
@@ -134,7 +134,7 @@ def _named_too_late(told: Told, was: MemberSession, answer: JoinGroupResponse) -
 
 
 def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
-    """L10: what JoinGroup and SyncGroup have in common."""
+    """L10: errors that JoinGroup and SyncGroup share."""
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         kept = (after.member_id, after.generation) == (was.member_id, was.generation)
         again = kept and sends(told, JoinGroupRequest)
@@ -142,7 +142,7 @@ def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int)
     if code in _GONE:
         wrong = _identity(was, after, code)
         if wrong is None and after.state not in _ON_ITS_WAY:
-            wrong = "does not join anew"
+            wrong = "does not join again"
         return wrong
     if code in MOVED:
         right = after.state is S.UNJOINED and seeks(told, after) and not after.coordinator_known
@@ -168,13 +168,15 @@ def _synced(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     call = told.effects.callbacks[0]
     moving = was.owned - given
     wanted = (Ownership.REVOKED, moving) if moving else (Ownership.ASSIGNED, given - was.owned)
-    return None if (call.change, call.partitions) == wanted else "tells the application otherwise"
+    return (
+        None if (call.change, call.partitions) == wanted else "tells the application something else"
+    )
 
 
 def _membership(
     told: Told, was: MemberSession, after: MemberSession, code: int, *, is_commit: bool
 ) -> str | None:
-    """L10, L11: what heartbeats and commits say about a membership."""
+    """L10, L11: the meaning of answers to heartbeats and commits."""
     state = was.state
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         if state is S.STABLE:
@@ -186,7 +188,7 @@ def _membership(
         wrong = _identity(was, after, code)
         expects_move = state in (S.STABLE, S.COMPLETING_REBALANCE)
         if wrong is None and expects_move and after.state not in _ON_ITS_WAY:
-            wrong = "does not join anew"
+            wrong = "does not join again"
         if wrong is None and state is S.STABLE and was.owned and after.state is not S.REVOKING:
             wrong = "does not tell the application what is lost"
         return wrong
@@ -211,12 +213,12 @@ def _beaten(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         return None
     code = cast("HeartbeatResponse", event.response).error_code
     if (was.heartbeat.member_id, was.heartbeat.generation) != (was.member_id, was.generation):
-        return "has waited for an answer for somebody else"
+        return "uses an answer that is not its own"
     complaint = _membership(told, was, after, code, is_commit=False)
     heard = code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
     if complaint is None and heard and after.state is was.state:
         fresh = counts_anew(told, after, SESSION_OVERDUE, told.client.plan.session_timeout_ms)
-        complaint = None if fresh else "was heard and does not count its session from now"
+        complaint = None if fresh else "was answered and does not restart its session"
     return complaint
 
 
@@ -225,12 +227,12 @@ def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | No
     event = cast("CommitAnswered", told.event)
     if was.state not in _BEATING or event.sent != CommitIdentity(was.member_id, was.generation):
         calm = after.state is was.state and not told.effects.sends
-        return None if calm else "listens to an answer for somebody else"
+        return None if calm else "uses an answer that is not its own"
     return _membership(told, was, after, event.error_code, is_commit=True)
 
 
 def _good_bye(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L7: out, or back as somebody new."""
+    """L7: it has left, or is back as a new member."""
     out = after.state is not S.LEAVING and not (was.member_id and after.member_id)
     return None if out else "has said good-bye and stays"
 
@@ -252,7 +254,7 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
 
 
 def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L10: a request that is not answered: the coordinator is doubted."""
+    """L10: a request without an answer, after which the coordinator is in doubt."""
     event = cast("RequestFailed", told.event)
     tokens = {each.token for each in (was.request, was.heartbeat) if each is not None}
     if event.token not in tokens:
@@ -264,12 +266,12 @@ def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L2."""
+    """L2: a subscription makes the member join."""
     topics = cast("Subscribed", told.event).topics
     if was.state is S.CLOSED or (was.state is S.LEAVING and was.after_leaving is S.CLOSED):
         return None
     if after.topics != topics:
-        return "does not take note of another subscription"
+        return "ignores another subscription"
     if was.state is S.LEAVING:
         return None if after.after_leaving is S.UNJOINED else "will not come back"
     if was.state is S.UNSUBSCRIBED and not runs(after, POLL_OVERDUE):
@@ -299,7 +301,7 @@ def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _rejoined(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L15 (KIP-568)."""
+    """L15 (KIP-568): the application asks for a rebalance."""
     if was.state is S.STABLE:
         return None if after.state in _ON_ITS_WAY else "is asked for a rebalance and stays"
     later = (S.PREPARING_REBALANCE, S.COMPLETING_REBALANCE, S.ASSIGNING)
@@ -318,7 +320,7 @@ def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
         counts = runs(after, POLL_OVERDUE)
         return "counts the time between polls, and is in no group" if counts else None
     fresh = counts_anew(told, after, POLL_OVERDUE, told.client.plan.max_poll_interval_ms)
-    return None if fresh else "has polled and counts from before"
+    return None if fresh else "has polled and does not restart the poll interval"
 
 
 def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
@@ -331,12 +333,12 @@ def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | No
         return "keeps what the application has given up"
     if was.state is S.REVOKING:
         joins = after.state in (S.PREPARING_REBALANCE, S.UNJOINED)
-        # The group threw it out meanwhile: first its application hears what else is lost.
+        # The group has removed it meanwhile: first the application learns what else is lost.
         loses = after.callback is not None and after.callback.change is Ownership.LOST
         return None if joins or loses else "has given up and does not join"
     if was.state is S.ASSIGNING and was.assignment is not None and was.is_member:
         calls = [each.change for each in _told.effects.callbacks]
-        return None if Ownership.ASSIGNED in calls else "does not give out what was added"
+        return None if Ownership.ASSIGNED in calls else "does not pass on what was added"
     if was.state is S.ASSIGNING and was.assignment is None:
         again = was.rejoin is not None or was.topics != was.joined_topics or not was.member_id
         rests = after.state is S.STABLE
@@ -353,7 +355,7 @@ def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | No
 
 
 def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L9: whoever is a member says so to a coordinator that is new."""
+    """L9: a member reports to a new coordinator."""
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
     idle = was.state not in (*_JOINED, S.LEAVING)
@@ -372,7 +374,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     """L10: the coordinator is gone."""
     if after.coordinator_known:
-        return "has lost the coordinator and believes in it"
+        return "has lost the coordinator and goes on using it"
     if was.state is S.LEAVING and was.request is not None:
         return None if after.state is not S.LEAVING else "waits for an answer in vain"
     if was.state in (*_JOINED, S.LEAVING) and not seeks(told, after):
@@ -383,7 +385,7 @@ def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L10, KIP-580."""
+    """L10, KIP-580: the coordinator was not found; look again after a back-off."""
     if after.looking_up:
         return "believes that the look-up is still running"
     code = cast("LookupFailed", _told.event).error_code
@@ -396,7 +398,7 @@ def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | N
 
 
 def _shared_out(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L2, L8: the assignors have said what they have to say, or the leader's work is done."""
+    """L2, L8: the assignors have returned their user data, or the leader's assignment."""
     event = cast("JobDone", told.event)
     if was.job is None or was.job.token != event.token:
         return None
@@ -428,7 +430,11 @@ def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     if isinstance(due, SessionOverdue) and state is S.LEAVING and was.request is not None:
         return None if after.state is not S.LEAVING else "waits for an answer in vain"
     if isinstance(due, SessionOverdue) and member and state is not S.LEAVING:
-        return None if seeks(told, after) else "hears nothing and does not look for another one"
+        return (
+            None
+            if seeks(told, after)
+            else "gets no answers and does not look for another coordinator"
+        )
     return None
 
 
@@ -452,7 +458,7 @@ _LOOKS: dict[type, Look[MemberSession]] = {
 
 @rule(
     "L3",
-    "Classic: a member makes of every answer, call and deadline what the rules say (L2-L15).",
+    "Classic: a member handles every answer, call and deadline by the rules (L2-L15).",
     Told,
     about=(MemberSession,),
 )
@@ -463,15 +469,15 @@ def member_goes_on(_world: World, told: Told) -> str | None:
 
 @rule(
     "L2",
-    "Classic: whoever joins says what its application wants, whoever leaves has nothing left.",
+    "Classic: a join has the application's subscription; a leaving member owns nothing.",
     Told,
     about=(MemberSession,),
 )
 def joins_with_its_topics(_world: World, told: Told) -> str | None:
-    """Look at what a JoinGroup subscribes to."""
+    """Check the subscription of a JoinGroup."""
     for send in told.effects.sends:
         after = cast("MemberSession", told.effects.session)
-        # A member that is not polled any more leaves before its application can be told (KIP-62).
+        # A member that is not polled leaves before it can tell its application (KIP-62).
         if isinstance(send.request, LeaveGroupRequest) and after.state is S.LEAVING and after.owned:
             return f"{told.client.name} says good-bye before it has given everything up"
         if not isinstance(send.request, JoinGroupRequest):

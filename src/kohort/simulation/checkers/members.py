@@ -1,4 +1,4 @@
-"""What the checkers of all members have alike, whatever protocol they speak."""
+"""Shared parts of the checkers of members of all protocols."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.simulation.world import World
 
 S = TypeVar("S", bound=Session)
-# Compares a member before and after an event, and says what is wrong.
+# Compares a member before and after an event, and returns what is wrong.
 Look: TypeAlias = Callable[[Told, S, S], "str | None"]
 
 MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -42,7 +42,7 @@ def runs(session: Session, deadline: MemberDeadline) -> bool:
 
 
 def counts_anew(told: Told, after: Session, deadline: MemberDeadline, lasts_ms: int) -> bool:
-    """Whether a time is counted from this event on."""
+    """Whether a time counts from this event on."""
     due = after.deadlines.get(deadline)
     return due is not None and due >= told.now + lasts_ms
 
@@ -64,7 +64,7 @@ def sends(told: Told, kind: type) -> bool:
 
 
 def raises(told: Told, code: int) -> bool:
-    """Whether the application is told an error by its code."""
+    """Whether the application gets an error with a code."""
     errors = told.effects.raised
     return any(isinstance(each, KafkaError) and each.code == code for each in errors)
 
@@ -84,7 +84,7 @@ def says_it_leaves(told: Told) -> bool:
     Refused,
 )
 def calls_are_allowed(_world: World, refused: Refused) -> str | None:
-    """Look at who was refused what."""
+    """Check refused calls."""
     client = refused.client
     is_over = client.application.closing or client.machine.state.name in client.protocol.fatal
     if is_over or isinstance(refused.event, RejoinAsked):

@@ -1,4 +1,4 @@
-"""Who owns what: S1, S4, S6, S9 and S13."""
+"""Ownership of partitions: S1, S4, S6, S9 and S13."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def shown(partitions: frozenset[TopicPartition] | set[TopicPartition]) -> str:
 
 @rule(
     "S1",
-    "No two members that are members of the present generation believe to own a partition.",
+    "No two members of the present generation both believe that they own a partition.",
     Called,
     Decided,
     Looked,
 )
 def single_owner(world: World, fact: Called | Decided | Looked) -> str | None:
-    """Compare what the applications of present members believe."""
+    """Compare the partitions of the applications of present members."""
     if isinstance(fact, Called) and fact.change is not Ownership.ASSIGNED:
         return None
     beliefs = [client.application.believes for client in world.living()]
@@ -63,12 +63,11 @@ def single_owner(world: World, fact: Called | Decided | Looked) -> str | None:
 
 @rule(
     "S4",
-    "A partition is given to its new owner only when the old one, while it is a member, has given"
-    " it up.",
+    "A partition goes to its new owner only after the old one, if a member, gave it up.",
     Called,
 )
 def revoke_before_assign(world: World, fact: Called) -> str | None:
-    """Look, when a call begins that gives partitions, who else has them."""
+    """Check, when a call assigns partitions, that no other member has them."""
     if fact.change is not Ownership.ASSIGNED or not fact.begins:
         return None
     group = world.view()
@@ -87,12 +86,12 @@ def revoke_before_assign(world: World, fact: Called) -> str | None:
 
 @rule(
     "S6",
-    "A member at rest owns nothing that the coordinator gave to somebody else in its generation.",
+    "A member at rest owns no partition that its coordinator gave to another in its generation.",
     Moved,
     Looked,
 )
 def owns_what_was_given(world: World, fact: Moved | Looked) -> str | None:
-    """Compare members at rest with what the coordinator has written."""
+    """Compare members at rest with the coordinator's records."""
     clients = [fact.client] if isinstance(fact, Moved) else world.living()
     group: GroupView | None = None
     for client in clients:
@@ -116,7 +115,7 @@ def owns_what_was_given(world: World, fact: Moved | Looked) -> str | None:
     Moved,
 )
 def eager_members_join_empty(_world: World, fact: Moved) -> str | None:
-    """Look at what an eager member's application has when it joins."""
+    """Check the partitions of an eager member's application when it joins."""
     if not fact.sends or not fact.client.is_eager:
         return None
     owned = fact.client.application.believes
@@ -147,7 +146,7 @@ def legal_calls(_world: World, fact: Called) -> str | None:
 
 @rule(
     "S13",
-    "What a member says that it owns is what its application was told.",
+    "The partitions that a member claims are those that its application got.",
     Looked,
 )
 def belief_is_knowledge(world: World, _fact: Looked) -> str | None:

@@ -1,8 +1,8 @@
-"""Every order of events of a small group, breadth first, on the very machines.
+"""Every order of events of a small group, breadth first, on the same machines.
 
-`search` visits the states of any model and knows nothing of groups; `form` says which states are
-the same; `group` is the model; `classic`, `consumer`, `migration` and `draft` are what it has to
-know of a protocol.
+`search` visits the states of any model and does not know groups; `form` decides which states are
+the same; `group` is the model; `classic`, `consumer`, `migration` and `draft` are the parts for
+each protocol.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _SETTLED = (MemberState.STABLE, MemberState.ASSIGNING)
 
 
 def classic(assignor: str) -> GroupProtocol:
-    """Return the classic protocol with an assignor, which says whether it is cooperative."""
+    """Return the classic protocol with an assignor, eager or cooperative."""
     chosen: Assignor = BUILTIN_ASSIGNORS[assignor]
     member = MemberKind(
         name="classic",
@@ -42,7 +42,7 @@ def _can_close(session: MemberSession) -> bool:
 
 
 def _calls(session: MemberSession) -> tuple[tuple[str, MemberEvent], ...]:
-    """KIP-568: whoever is in a generation may ask for the next one."""
+    """KIP-568: a member of a generation may ask for the next one."""
     return (("rejoins", RejoinAsked("because")),) if session.state in _SETTLED else ()
 
 

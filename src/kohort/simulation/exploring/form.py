@@ -1,15 +1,15 @@
-"""The normal form of a value: what is left of it when names that mean nothing are taken out.
+"""The normal form of a value: the value without arbitrary names.
 
-Ids, epochs and tokens are numbers that somebody counted up; only which are equal and which came
-first can ever matter. A form has them apart from the shape of the value they were found in, so that
-the shape is worked out once for each value and the rest for each state.
+Ids, epochs and tokens are counted up; only equality and order can matter. A form keeps them apart
+from the shape of their value, so that the shape is computed once for each value and the rest for
+each state.
 
-- Ids are strings that end with a number of six digits; new ones are greater than all that there are
-  with the same beginning.
+- Ids are strings that end with a number of six digits; new ones are greater than all others with
+  the same beginning.
 - Epochs are integers in fields of certain names; new ones are greater than the coordinator's.
-- Tokens are known to one side and, while a request is on its way, to the other one.
-- Deadlines count by their names; that of a member may come at any moment, and the coordinator's
-  by how long they have to run.
+- Tokens are known to one side and, while a request is in flight, to the other one.
+- Deadlines count by their names; a member's may come at any moment, and the coordinator's count by
+  their remaining time.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _EPOCHS = frozenset(
 # Partitions of each topic, with the epoch in which each was assigned.
 _OWNED = frozenset({"assigned", "revoking"})
 _SUBSCRIPTIONS = frozenset({"metadata", "subscription"})
-# What new ids and tokens are made of.
+# The counters of new ids and tokens.
 _COUNTERS = frozenset({"next_token", "next_sequence"})
 # Mappings whose keys are tokens.
 _BY_TOKEN = frozenset({"installing"})
-# Said to people only, counted up without end, or following from the rest.
+# Only for people, counted up without end, or determined by the rest.
 _IGNORED = frozenset({"reason", "unique_id", "failures", "error_message"})
 _IGNORED_OF: dict[type[object], frozenset[str]] = {
     Callback: frozenset({"generation"}),
@@ -62,7 +62,7 @@ _ANSWERS = (Parked, RequestArrived)
 
 
 class Sink:
-    """What is found in a value, in the order of its fields."""
+    """The parts found in a value, in the order of its fields."""
 
     __slots__ = ("counters", "epochs", "ids", "requests", "shape", "tokens")
 
@@ -171,7 +171,7 @@ def _image(sink: Sink, value: TopicsImage) -> None:
 
 
 def _walk_of(kind: type[Any]) -> _Walk:
-    """Return how values of a class are taken apart."""
+    """Return a function that takes values of a class apart."""
     if kind is Deadlines:
         return _deadlines
     if kind is TopicsImage:
@@ -232,7 +232,7 @@ class Form(Struct, frozen=True, eq=False):
     """A value taken apart.
 
     Attributes:
-        shape: Number of all in it that is no id, epoch or token of a request.
+        shape: Number of its shape: everything but ids, epochs and tokens of requests.
         ids: Its ids, in the order in which they were found.
         epochs: Its epochs.
         tokens: The rank of each of its tokens.
@@ -255,11 +255,11 @@ class Forms:
     def of(
         self, values: tuple[object, ...], first_token: int = 0
     ) -> tuple[Form, tuple[object, ...]]:
-        """Return the form of some values together, and what tells it from all other values.
+        """Return the form of some values together, and a key that distinguishes it from others.
 
         Args:
             values: The values.
-            first_token: Tokens below are those of a connection that is gone; all are alike.
+            first_token: Smaller tokens belong to a former connection, and count as equal.
         """
         sink = Sink()
         for value in values:

@@ -1,12 +1,12 @@
-"""A small group, as a model to explore: the very machines, and every order of what may happen.
+"""A small group, as a model to explore: the same machines, and every order of events.
 
-Time stands still: what is due may happen at any moment, so a deadline is an event that is always
-possible. That a silent process expires is in the nature of things; that a living one does is a
-perturbation, as are deaths, connections that break and coordinators that move. Messages keep their
-order on a connection; everything else may happen in any order.
+There is no clock: a deadline is an event that is possible at any moment. The expiry of a silent
+process is a normal step; that of a live one is a perturbation, and so are deaths, broken
+connections and coordinators that move. Messages keep their order on a connection; everything else
+may happen in any order.
 
-Machines are pure, so what an event does to one member, or to the coordinator, is worked out once
-and remembered: most states of the whole are new combinations of known parts.
+Machines are pure, so the effect of an event on one member, or on the coordinator, is computed once
+and cached: most states of the whole are new combinations of known parts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 _TOPIC_ID = UUID(int=1)
 _FORCED = (HEARTBEAT_DUE, RETRY_DUE, LOOKUP_DUE)
-# What ends a process that is gone.
+# The deadlines that end a dead process.
 _SILENCE = (SessionExpired, PendingExpired, ConsumerSessionExpired)
 _FIRST_ID = 100_000
 
@@ -82,7 +82,7 @@ class SmallGroup:
         protocol: Its protocol.
         members: How many members it has.
         partitions: How many partitions their topic has.
-        perturbations: How many things may go wrong in one run.
+        perturbations: Most perturbations in one run.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class SmallGroup:
     # ------------------------------------------------------------------------------- as a model
 
     def first(self) -> State:
-        """Return the state in which nobody was started yet."""
+        """Return the state before any process has started."""
         coordinator = self._load(Coordinator(self._protocol.fold, ShardSession()))
         node = self._node(Node())
         return State(coordinator, (node,) * self._members, self._perturbations)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Yield what can happen by itself."""
+        """Yield the normal steps."""
         yield from self._coordinator_steps(state)
         for index, node in enumerate(state.nodes):
             if node.up:
@@ -121,16 +121,16 @@ class SmallGroup:
                     yield self._started(index, kind), self._start(state, index, kind)
 
     def perturbations(self, state: State) -> Iterator[tuple[str, State]]:
-        """Yield what can go wrong, as long as something may."""
+        """Yield the perturbations, while any are left."""
         if state.perturbations:
             yield from self._perturb(state._replace(perturbations=state.perturbations - 1))
 
     def key(self, state: State) -> Hashable:
-        """Return the state's normal form; members are told apart by what they are in only."""
+        """Return the state's normal form; members are only distinguished by their states."""
         return key(state, self._form_of, self._protocol.epoch(state.coordinator))
 
     def wrong(self, state: State) -> str:
-        """Return which rule a state breaks: S1, S13, or one of the coordinator's own."""
+        """Return the rule that a state breaks: S1, S13, or one of the coordinator's."""
         coordinator = state.coordinator
         owners: dict[TopicPartition, int] = {}
         for index, node in enumerate(state.nodes):
@@ -144,7 +144,7 @@ class SmallGroup:
         return self._once((coordinator, "wrong"), lambda: self._protocol.wrong(coordinator))
 
     def is_settled(self, state: State) -> bool:
-        """Whether those that run have everything, each partition one of them."""
+        """Whether each partition has exactly one owner among the running members."""
         if not self._protocol.is_at_rest(state.coordinator):
             return False
         living = [node for node in state.nodes if node.life is Life.RUNS]
@@ -213,7 +213,7 @@ class SmallGroup:
         yield "failover", self._fail_over(state)
 
     def _deadlines(self, coordinator: Coordinator) -> list[Deadline]:
-        """Return what the group waits for, but what is due already."""
+        """Return the group's deadlines that are not due yet."""
         return self._once(
             (coordinator, "deadlines"),
             lambda: sorted(
@@ -228,7 +228,7 @@ class SmallGroup:
     def _local(
         self, state: State, index: int, what: Hashable, change: Callable[[Node], Node]
     ) -> State:
-        """Do something that concerns one member only."""
+        """Apply an event that concerns only one member."""
         before = state.nodes[index]
         after = self._once((before, what), lambda: self._node(change(before)))
         return _with(state, index, after)
@@ -246,7 +246,7 @@ class SmallGroup:
         return f"{index} starts as {kind.name}" if several else f"{index} starts"
 
     def _start(self, state: State, index: int, kind: MemberKind) -> State:
-        """Start a process; its id, too, is newer than all that there are."""
+        """Start a process, with an id that is newer than all others."""
         before = state.coordinator
         unique = f"{ID}{_FIRST_ID + before.ids}"
         more = replace(before, ids=before.ids + 1)
@@ -255,7 +255,7 @@ class SmallGroup:
         return self._local(state, index, (unique, kind.name), start)
 
     def _node(self, node: Node) -> Node:
-        """Return the one node that is kept of all that are the same value."""
+        """Return the one node that represents all equal ones."""
         values = (
             node.life, node.session, node.believes, node.up, node.down, node.callbacks, node.jobs,
             node.looks_up, node.wrong,
@@ -327,7 +327,7 @@ class SmallGroup:
         return fresh
 
     def _decide(self, before: Coordinator, event: ShardEvent) -> tuple[Coordinator, Answers]:
-        """Put an event to the coordinator's machine; what it writes is written at once."""
+        """Pass an event to the coordinator's machine; its records are written at once."""
         draft = ShardDecision(self._config, before.fold, before.session, NOW)
         SHARD.run(draft, type(event), event)
         effects = cast("Effects[ShardSession]", draft.effects())
@@ -343,7 +343,7 @@ class SmallGroup:
         return after, tuple(answers)
 
     def _counted(self, value: Coordinator) -> Coordinator:
-        """Return the one coordinator that is kept of all that are the same value."""
+        """Return the one coordinator that represents all equal ones."""
         form, same = self._forms.of((value.fold, value.session, value.jobs))
         return self._kept(value, form, (*same, value.ids))
 
@@ -355,11 +355,11 @@ class SmallGroup:
         return state
 
     def _once(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Return what was worked out for a key before, or work it out."""
+        """Return the cached result for a key, or compute it."""
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = work()
-        return known  # type: ignore[return-value]  # what was worked out for this key
+        return known  # type: ignore[return-value]  # computed for this key
 
 
 def _with(state: State, index: int, node: Node) -> State:

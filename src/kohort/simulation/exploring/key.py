@@ -12,10 +12,10 @@ _PRESENT = 1_000_000
 
 
 def key(state: State, form_of: Mapping[Node | Coordinator, Form], base: int) -> Hashable:
-    """Return what two states share when nothing that can happen tells them apart.
+    """Return a key that is equal for states that no event can distinguish.
 
-    Ids and epochs count by their order. Members have no names: those that know the same may change
-    places, with the requests of theirs that wait at the coordinator.
+    Ids and epochs count by their order. Members have no names: equal ones may change places,
+    together with their requests that wait at the coordinator.
 
     Args:
         state: The state.
@@ -52,10 +52,10 @@ def key(state: State, form_of: Mapping[Node | Coordinator, Form], base: int) -> 
 
 
 def _epoch_ranks(own: Form, forms: list[Form], base: int) -> dict[int, int]:
-    """Return what is left of epochs.
+    """Return the ranks of epochs.
 
-    What is below the coordinator's can never come again, so only its order counts. What is above,
-    a coordinator that reads its log may count up to once more.
+    Epochs below the coordinator's can never come again, so only their order counts. A coordinator
+    that reloads its log may count up to higher ones again.
     """
     epochs = {*own.epochs}.union(*(form.epochs for form in forms))
     old = sorted(each for each in epochs if 0 < each < base)
@@ -69,7 +69,7 @@ def _epoch_ranks(own: Form, forms: list[Form], base: int) -> dict[int, int]:
 
 
 def _rank_of(token: int, node: Node, form: Form) -> int:
-    """Return what a request that waits for its answer is to the one who sent it."""
+    """Return the rank of a waiting request for its sender."""
     if node.life is not Life.RUNS or token < node.first_token:
-        return -1  # nobody will hear the answer
+        return -1  # the answer will be ignored
     return form.tokens.get(token, -2)

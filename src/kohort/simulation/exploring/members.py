@@ -1,4 +1,4 @@
-"""What can happen to one member of a small group, apart from all others."""
+"""The events of one member of a small group, apart from all others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Members:
 
     Args:
         protocol: Their protocol.
-        cluster: What their leader knows of the topic.
+        cluster: The topic as their leader knows it.
     """
 
     def __init__(self, protocol: GroupProtocol, cluster: ClusterView) -> None:
@@ -49,7 +49,7 @@ class Members:
         return self.told(self.told(node, Subscribed(frozenset({TOPIC}))), Polled())
 
     def told(self, node: Node, event: MemberEvent) -> Node:
-        """Put an event to its machine; what that does not allow does not happen."""
+        """Pass an event to its machine; events that it refuses have no effect."""
         if node.life is not Life.RUNS:
             return node
         machine = self._machines[type(node.session)]
@@ -88,7 +88,7 @@ class Members:
         return self.told(replace(node, looks_up=False), CoordinatorKnown())
 
     def assign(self, node: Node) -> Node:
-        """It makes the assignment, as the leader or because it was asked."""
+        """It computes the assignment, as the leader or because it was asked."""
         job = node.jobs[0]
         said = None if isinstance(job, SubscriptionJob) else job.partitions
         cluster = self._cluster if said is None else ClusterView(said)
@@ -97,7 +97,7 @@ class Members:
         return self.told(replace(node, jobs=node.jobs[1:]), JobDone(job.token, made))
 
     def called(self, node: Node) -> Node:
-        """The application is told what it has; S13: only what it did not have, or had."""
+        """Call the listener; S13: it gets only partitions it lacks, and loses only those it has."""
         callback = node.callbacks[0]
         gets = callback.change is Ownership.ASSIGNED
         both = node.believes & callback.partitions
@@ -112,7 +112,7 @@ class Members:
         return self.told(node, CallbackDone(callback.token))
 
     def cut(self, node: Node) -> Node:
-        """Its connection breaks; what is on its way up may still arrive."""
+        """Its connection breaks; requests in flight may still arrive."""
         tokens = waiting(node)
         node = replace(node, down=(), first_token=node.session.next_token)
         for token in tokens:
@@ -120,17 +120,17 @@ class Members:
         return node
 
     def unplug(self, node: Node) -> Node:
-        """Its connection breaks, and with it goes all that is on its way."""
+        """Its connection breaks, and all messages in flight are lost."""
         return self.cut(replace(node, up=())) if node.life is Life.RUNS else replace(node, up=())
 
 
 def waiting(node: Node) -> list[int]:
-    """Return the tokens of the requests that a member waits for the answers of."""
+    """Return the tokens of a member's requests without an answer."""
     jobs = {job.token for job in node.jobs}
     return [token for token in node.session.awaited if token not in jobs]
 
 
 def dead(node: Node) -> Node:
-    """Nothing of it is left but what is on its way."""
+    """The member is dead; only its messages in flight are left."""
     first_token = 1 + max((sent.token for sent in node.up), default=0)
     return Node(life=Life.OVER, up=node.up, first_token=first_token)

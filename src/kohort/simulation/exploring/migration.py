@@ -6,7 +6,7 @@ from kohort.simulation.exploring.state import GROUP, Coordinator, GroupProtocol
 
 
 def migration(classic: GroupProtocol, consumer: GroupProtocol) -> GroupProtocol:
-    """Return what both are together: whoever starts may speak either, and the group follows."""
+    """Return both protocols combined: a new process may use either, and the group follows."""
 
     def now(coordinator: Coordinator) -> GroupProtocol:
         return consumer if GROUP in coordinator.fold.consumer_groups else classic

@@ -1,7 +1,7 @@
-"""Breadth first through every state of a model; it knows nothing of groups.
+"""Breadth-first search through every state of a model, independent of groups.
 
-Two things are looked for: a state in which a rule is broken, and a state from which the model can
-never come to rest again unless something goes wrong.
+It looks for two things: a state that breaks a rule, and a state from which the model can never come
+to rest again without a perturbation.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ S = TypeVar("S")
 
 
 class Model(Protocol[S]):
-    """What is explored: a first state, and what can happen in each."""
+    """A model to explore: a first state, and the events of each state."""
 
     def first(self) -> S:
         """Return the state in which it begins."""
 
     def steps(self, state: S) -> Iterable[tuple[str, S]]:
-        """Return what can happen in a state: its name, and the state after it."""
+        """Return the steps of a state: name, and the state after it."""
 
     def perturbations(self, state: S) -> Iterable[tuple[str, S]]:
-        """Return what can go wrong in a state; nothing may depend on it that it does."""
+        """Return the perturbations of a state, which progress must not depend on."""
 
     def key(self, state: S) -> Hashable:
-        """Return what two states share when nothing that can happen tells them apart."""
+        """Return a key that is equal for states that no event can distinguish."""
 
     def wrong(self, state: S) -> str:
-        """Return which rule a state breaks, empty when it breaks none."""
+        """Return the rule that a state breaks; empty when none."""
 
     def is_settled(self, state: S) -> bool:
-        """Whether it is at rest in this state, with all that it is there for done."""
+        """Whether the model is at rest in this state, with all its work done."""
 
 
 class Explored(Struct):
-    """What was found.
+    """The result of an exploration.
 
     Attributes:
         states: How many distinct states.
-        steps: How many events were put to them.
-        is_complete: Whether there are no other states.
-        violation: What rule was broken, empty when none was.
-        path: The events that lead there, in a shortest order.
+        steps: How many events were applied to them.
+        is_complete: Whether all states were visited.
+        violation: The broken rule; empty when none.
+        path: A shortest sequence of events that leads there.
     """
 
     states: int = 0
@@ -60,9 +60,9 @@ class _Graph(Struct):
 
     Attributes:
         numbers: Number of each state, by its key.
-        parents: For each state the one it was first reached from, and by what.
-        before: For each state all that lead to it, without anything going wrong.
-        settled: The states at rest, and those whose steps were not looked at.
+        parents: For each state the one it was first reached from, and the event.
+        before: For each state all that lead to it by normal steps.
+        settled: The states at rest, and those that were not expanded.
     """
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class _Graph(Struct):
         return path[::-1]
 
     def stuck(self) -> int | None:
-        """Return the first state from which none at rest can be reached."""
+        """Return the first state from which no state at rest can be reached."""
         reached = bytearray(len(self.parents))
         waiting = list(self.settled)
         while waiting:
@@ -100,7 +100,7 @@ class _Graph(Struct):
 def explore(model: Model[S], limit: int) -> Explored:
     """Visit states, breadth first, until there are no new ones or `limit` are reached.
 
-    Where states are left over, each of them counts as one from which it may come to rest.
+    States that were not expanded count as states from which the model may come to rest.
     """
     found, graph = Explored(), _Graph()
     start = model.first()

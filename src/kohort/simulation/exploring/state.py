@@ -1,4 +1,4 @@
-"""A small group as a value: its members, what is on its way, and its coordinator."""
+"""A small group as a value: its members, messages in flight, and its coordinator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC = "flights"
 
 
 class Life(Enum):
-    """How far the process of a member is."""
+    """The stage of a member's process."""
 
     NEW = "not started yet"
     RUNS = "runs"
@@ -44,16 +44,16 @@ class Node(Struct, frozen=True, eq=False):
     """A member with its connection and its application; a value, compared by identity.
 
     Attributes:
-        life: How far its process is.
+        life: The stage of its process.
         session: The machine's session, None while there is none.
-        believes: What the application owns, by its calls.
-        up: Requests on their way, oldest first.
-        down: Answers on their way.
+        believes: Partitions of the application, by its calls.
+        up: Requests in flight, oldest first.
+        down: Answers in flight.
         callbacks: Calls that wait for the application.
-        jobs: Assignments to be made.
+        jobs: Assignments to compute.
         looks_up: Whether it looks for the coordinator.
         first_token: The first token of the present connection.
-        wrong: Which rule its application saw broken.
+        wrong: The rule that its application saw broken.
     """
 
     life: Life = Life.NEW
@@ -75,7 +75,7 @@ class Coordinator(Struct, frozen=True, eq=False):
         fold: Its log state.
         session: Its session.
         jobs: Its slow work.
-        ids: How many ids there were.
+        ids: How many ids were made so far.
     """
 
     fold: LogState
@@ -90,7 +90,7 @@ class State(NamedTuple):
     Attributes:
         coordinator: Its coordinator.
         nodes: Its members.
-        perturbations: How many more may happen.
+        perturbations: How many more perturbations may happen.
     """
 
     coordinator: Coordinator
@@ -99,10 +99,10 @@ class State(NamedTuple):
 
 
 class MemberKind(Struct, frozen=True, kw_only=True):
-    """What the explorer has to know of members of one kind.
+    """What the explorer needs for members of one kind.
 
     Attributes:
-        name: What it is called in paths.
+        name: Its name in paths.
         machine: Their machine, which serves all of them, one after the other.
         blank: Returns the session of a process that starts, from an id never used before.
         can_close: Whether the application of a member with this session may close it.
@@ -117,14 +117,14 @@ class MemberKind(Struct, frozen=True, kw_only=True):
 
 
 class GroupProtocol(Struct, frozen=True, kw_only=True):
-    """What the explorer has to know of a group protocol.
+    """What the explorer needs for a group protocol.
 
     Attributes:
-        kinds: The kinds of members; who starts may be of any.
+        kinds: The kinds of members; a new process may be of any.
         epoch: Returns an epoch that the coordinator will never go below.
-        is_current: Whether somebody with this id and this epoch is a member now.
+        is_current: Whether a member with this id and this epoch exists now.
         is_at_rest: Whether the coordinator has nothing to do.
-        wrong: Returns which rule of the coordinator's own is broken, empty when none is.
+        wrong: Returns the broken rule of the coordinator; empty when none.
         fold: The log in which the group begins.
     """
 

@@ -1,1 +1,1 @@
-"""Bugs that are planted on purpose: whoever claims to find bugs has to show that he does."""
+"""Bugs that are planted on purpose, to prove that the checkers find them."""

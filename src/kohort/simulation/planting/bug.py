@@ -1,4 +1,4 @@
-"""What a planted bug is, and how it gets into a table: by other rows, never by other files."""
+"""A planted bug, and how it gets into a table: by changed rows, never by changed files."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def bug(name: str, text: str, plant: Plant, protocol: str = "classic") -> None:
 def changed(
     table: object, trigger: type[object], action: str, change: Callable[[AnyRow], AnyRow]
 ) -> Plant:
-    """Return what plants a change of the rows with a trigger and an action.
+    """Return a function that changes the rows with a trigger and an action.
 
     Raises:
-        LookupError: There is no such row, so the bug would be none.
+        LookupError: No row has them, so there would be no bug.
     """
     found = cast("AnyTable", table)
 
@@ -95,7 +95,7 @@ def instead(table: object, trigger: type[object], action: str, handler: AnyHandl
 
 
 def afterwards(table: object, trigger: type[object], action: str, spoil: AnyHandler) -> Plant:
-    """Plant: the row does what it should, and then something is spoilt."""
+    """Plant: the row does what it should, and then breaks something."""
 
     def change(line: AnyRow) -> AnyRow:
         handler = line.handler
@@ -110,9 +110,9 @@ def afterwards(table: object, trigger: type[object], action: str, spoil: AnyHand
 
 
 def never(_decision: object, _event: object) -> bool:
-    """A guard that lets nobody through."""
+    """A guard that never holds."""
     return False
 
 
 def _nothing(_decision: object, _event: object) -> None:
-    """Do nothing, where something ought to be done."""
+    """Do nothing, in place of the row's action."""

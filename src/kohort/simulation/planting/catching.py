@@ -27,7 +27,7 @@ from kohort.simulation.world import NO_CHECKERS, World
 from kohort.values import replace
 
 MINUTES = 10
-# How long positions are kept in the runs that are aimed at what takes them away.
+# How long positions are kept in the runs that are aimed at their expiry.
 _SHORT_RETENTION_MS = 30_000
 
 
@@ -49,7 +49,7 @@ class Try(Struct, frozen=True, order=True):
 
     @property
     def scenario(self) -> Scenario:
-        """What is to happen. A full group would turn members away, which hides what they do."""
+        """The scenario of the run. A full group would refuse members, which hides their bugs."""
         drawn = draw(self.seed, self.protocol, MINUTES)
         size = max(drawn.group_max_size, 100)
         if self.aim == "retention":
@@ -58,14 +58,14 @@ class Try(Struct, frozen=True, order=True):
 
 
 class Catch(Struct, frozen=True):
-    """What became of a planted bug.
+    """The result of the search for a planted bug.
 
     Attributes:
         name: The bug.
         checker: Name of the checker that caught it; empty: it survived.
-        by: In which run; None: in none.
+        by: The run that caught it; None: none.
         tries: How many runs there were.
-        crashes: In how many of them something raised, which is no catch.
+        crashes: How many of them raised an exception, which does not count as a catch.
     """
 
     name: str
@@ -92,7 +92,7 @@ def every() -> dict[str, Bug | Mutant]:
 
 
 def catch(planted: Bug | Mutant, tries: Iterable[Try]) -> Catch:
-    """Try runs until a checker catches a bug, in a run that is without fault without the bug."""
+    """Try runs until a checker catches a bug, in a run that passes without the bug."""
     count = crashes = 0
     for each in tries:
         count += 1
@@ -105,7 +105,7 @@ def catch(planted: Bug | Mutant, tries: Iterable[Try]) -> Catch:
 
 
 def _only_crashes(outcome: Outcome) -> bool:
-    """Whether all that was noticed is that a process dies of an exception again and again."""
+    """Whether the only complaint is that a process keeps dying of an exception."""
     raised = outcome.notes["machine failed"] > 0
     return raised and "again and again" in outcome.complaint
 
@@ -116,7 +116,7 @@ def is_sound(each: Try) -> bool:
     return run_world(_aimed(World(each.scenario, checkers=CHECKERS), each)).is_ok
 
 
-# What else happens in a run that is aimed, by its aim.
+# The additional events of an aimed run, by its aim.
 _AIMS: dict[str, Callable[[World], None]] = {
     "retention": lambda _world: None,
     "visits": moments.visit,
@@ -155,7 +155,7 @@ def _run(each: Try, planted: Bug | Mutant) -> Outcome | None:
 
 
 def all_tries(seeds: int) -> list[Try]:
-    """Return so many runs of each protocol, the protocols in turn; of seven four are aimed."""
+    """Return `seeds` runs of each protocol, the protocols in turn; four of seven are aimed."""
     aims = ("", "", "", *_AIMS)
     return [
         Try(protocol, seed, aims[seed % len(aims)])

@@ -25,7 +25,7 @@ _P = "consumer"
 
 
 def _first(spoil: Any) -> Plant:  # noqa: ANN401  # a function from event to event
-    """Plant: requests are changed before they are dealt with."""
+    """Plant: requests are changed before they are handled."""
 
     def change(line: Any) -> Any:  # noqa: ANN401  # a row of the shard's table
         handler = line.handler
@@ -63,7 +63,7 @@ def _any_epoch_beats(decision: ShardDecision, event: RequestArrived[Any]) -> Req
 
 
 def _tell_target(decision: ShardDecision, event: RequestArrived[Any]) -> None:
-    """Tell a member its whole target, whoever has those partitions now (crabka #521)."""
+    """Give a member its whole target, even partitions that others still have (crabka #521)."""
     request = event.request
     if not isinstance(request, ConsumerGroupHeartbeatRequest):
         return
@@ -116,17 +116,17 @@ def plant_all() -> None:
     answer = (SHARD, RequestArrived, "answer")
     bug(
         "target at once",
-        "a member is told its target while others have it (B4: KAFKA-16147)",
+        "a member gets its target while others have it (B4: KAFKA-16147)",
         afterwards(*answer, _tell_target),
         _P,
     )
     bug(
         "member unwritten",
-        "what a member has is told and not written",
+        "a member's partitions are answered and not written",
         afterwards(*answer, _forget_records),
         _P,
     )
-    bug("older epoch", "a member is told an older epoch", afterwards(*answer, _older_epoch), _P)
+    bug("older epoch", "a member gets an older epoch", afterwards(*answer, _older_epoch), _P)
     bug(
         "target unwritten",
         "a target that was made is not written",
@@ -135,7 +135,7 @@ def plant_all() -> None:
     )
     bug(
         "expiry unwritten",
-        "who is removed by time stays in the log",
+        "an expired member stays in the log",
         afterwards(SHARD, Tick, "let_expire", _no_time),
         _P,
     )

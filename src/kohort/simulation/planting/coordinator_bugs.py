@@ -168,7 +168,7 @@ def _plant_part_1() -> None:
     )
     bug(
         "assignment unwritten",
-        "an assignment is told before it is in the log",
+        "an assignment is answered before it is in the log",
         afterwards(_T, _SYNC, "assign", _forget_records),
     )
     bug(
@@ -178,25 +178,29 @@ def _plant_part_1() -> None:
     )
     bug(
         "generation kept",
-        "members are told a new generation, the group keeps the old one",
+        "members get a new generation, the group keeps the old one",
         afterwards(_T, _JOIN, "rejoin", _keep_old_generation),
     )
     bug(
         "assignments mixed up",
-        "each member is told the assignment of the next one",
+        "each member gets the assignment of the next one",
         afterwards(_T, _SYNC, "assign", _rotate_assignments),
     )
-    bug("immortal members", "nobody's session ends", ignored(_T, SessionExpired, "expire_member"))
+    bug("immortal members", "no session ever ends", ignored(_T, SessionExpired, "expire_member"))
 
 
 def _plant_part_2() -> None:
     bug(
         "silent removal",
-        "a dead member is removed and nobody rebalances",
+        "a dead member is removed and there is no rebalance",
         instead(_T, SessionExpired, "expire_member", _remove_only),
     )
     bug("leave unheard", "LeaveGroup has no effect and no answer", ignored(_T, _LEAVE, "leave"))
-    bug("unload in silence", "who waits is not told of an unload", ignored(_T, Unload, "release"))
+    bug(
+        "unload in silence",
+        "waiting requests are not answered at an unload",
+        ignored(_T, Unload, "release"),
+    )
     bug(
         "static amnesia",
         "a static member that comes back has no assignment",
@@ -209,7 +213,7 @@ def _plant_part_2() -> None:
     )
     bug(
         "no sessions after load",
-        "after a load nobody watches over the members",
+        "after a load the members have no sessions",
         ignored(_T, LoadFinished, "restart_sessions"),
     )
     bug(
@@ -237,7 +241,7 @@ def _plant_part_3() -> None:
     )
     bug(
         "headless",
-        "the leader leaves and nobody leads",
+        "the leader leaves and is not replaced",
         afterwards(_T, _LEAVE, "leave", _forget_leader),
     )
     bug(

@@ -1,7 +1,7 @@
 """Bugs that other coordinators and clients really had, most of them by the name of the report.
 
-Those of B1-B3 and U3-U7 of our list are here that no other file has; docs/simulation.md says what
-became of the rest.
+This file has the bugs of B1-B3 and U3-U7 in our list that are in no other file; docs/simulation.md
+has the rest.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CONSUMER_KEYS = tuple(key for key, _ in KINDS)
 
 
 def _fails_to_load(make: Callable[[], _Refuses]) -> Plant:
-    """Plant: a shard that meets such a record while it loads is never ready, as Kafka's FAILED."""
+    """Plant: a shard that reads such a record while loading is never ready, like Kafka's FAILED."""
 
     @contextmanager
     def plant() -> Iterator[None]:
@@ -72,7 +72,7 @@ def _fails_to_load(make: Callable[[], _Refuses]) -> Plant:
 
 
 def _met_twice() -> _Refuses:
-    """A map of who has each partition, which throws where it does not fit (KAFKA-19862)."""
+    """A map from partitions to members that raises at a contradiction (KAFKA-19862)."""
     epochs: dict[tuple[UUID, int], int] = {}
 
     def refuses(log: LogState, record: GroupRecord) -> bool:
@@ -101,7 +101,7 @@ def _had_by(member: Member | None) -> list[tuple[UUID, int]]:
 
 
 def _is_of_nothing(log: LogState, record: GroupRecord) -> bool:
-    """A tombstone of a group or a member that is not there (KAFKA-17306)."""
+    """A tombstone of a group or a member that does not exist (KAFKA-17306)."""
     key = record.key
     if record.value is not None or not isinstance(key, _CONSUMER_KEYS):
         return False
@@ -127,7 +127,7 @@ def _follows_offsets(log: LogState, record: GroupRecord) -> bool:
 
 
 def _in_every_row(table: object, spoil: AnyHandler) -> Plant:
-    """Plant: whatever a machine does, something is spoilt afterwards."""
+    """Plant: break something after each action of a machine."""
 
     def spoilt(line: AnyRow) -> AnyRow:
         handler = line.handler
@@ -163,12 +163,12 @@ def _without_claims(send: Send) -> Send:
 
 
 class Restless(CooperativeStickyAssignor):
-    """Lets all members change places in every generation, so that no round is the last one."""
+    """Rotates all assignments in every generation, so that no round is the last one."""
 
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Share out, then turn; what moves is withheld first."""
+        """Assign, then rotate; partitions that move are withheld first."""
         members = sorted(subscriptions)
         turn = max(entry.generation for entry in subscriptions.values()) % len(members)
         places = dict(zip(members, [*members[turn:], *members[:turn]], strict=True))
@@ -180,7 +180,7 @@ class Restless(CooperativeStickyAssignor):
 def _withheld(
     made: Mapping[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]
 ) -> dict[str, list[TopicPartition]]:
-    """Take out what somebody else still has (KIP-429)."""
+    """Remove partitions that another member still has (KIP-429)."""
     owners = {each: member for member, entry in subscriptions.items() for each in entry.owned}
     return {
         member: [each for each in given if owners.get(each, member) == member]
@@ -192,7 +192,7 @@ def _withheld(
 
 
 class StallsAfterFailedCommit(Application):
-    """Does not go on with a revocation before which a commit has failed."""
+    """Never finishes a revocation whose commit has failed."""
 
     def _listen_after(self, stored: bool) -> None:
         if stored:
@@ -200,14 +200,14 @@ class StallsAfterFailedCommit(Application):
 
 
 class HangsInCommit(Application):
-    """Waits for ever for a commit that has to be sent again."""
+    """Waits for ever for a commit that should be sent again."""
 
     def _commit_again(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
         """Wait, and do not send it."""
 
 
 class AsksOnce(Application):
-    """Never asks again for a position that it was not told, though its heartbeats are well."""
+    """Never asks again for a position without an answer, though its heartbeats succeed."""
 
     def _found(self, lives: dict[TopicPartition, int], response: Message | None) -> None:
         super()._found(lives, response)
@@ -215,7 +215,7 @@ class AsksOnce(Application):
 
 
 class StandsStill(Application):
-    """Does not hear that its member cannot go on, and keeps its process."""
+    """Ignores that its member cannot go on, and keeps its process."""
 
     def news(self, callbacks: tuple[Callback, ...], _raised: tuple[KohortError, ...]) -> None:
         """Listen to calls only."""
@@ -267,27 +267,27 @@ def _plant_members() -> None:
     )
     bug(
         "librdkafka #3306",
-        "a member does not say what it owns, and others get it while it reads on (U3)",
+        "a member does not claim its partitions, and others get them while it reads on (U3)",
         _in_every_row(CLASSIC_MEMBER, _claim_nothing),
         _COOP,
     )
     _app(
         "librdkafka #2933",
-        "a revocation whose commit failed is never done with (U3)",
+        "a revocation whose commit failed never ends (U3)",
         StallsAfterFailedCommit,
         _COOP,
     )
     _app("kafka-python #1728", "a commit that has to be repeated never ends (U5)", HangsInCommit)
-    _app("kafka-python #1590", "a partition is owned, and nobody reads it (U5)", AsksOnce)
+    _app("kafka-python #1590", "a partition is owned, but not read (U5)", AsksOnce)
     _app(
         "node-rdkafka #1146",
-        "a position that was not told is never asked for again (U6)",
+        "a position without an answer is never asked for again (U6)",
         AsksOnce,
         "consumer",
     )
     _app(
         "refused and silent (consumer)",
-        "UNRELEASED_INSTANCE_ID ends a member, and nobody hears of it (U7)",
+        "UNRELEASED_INSTANCE_ID ends a member without an error (U7)",
         StandsStill,
         "consumer",
     )

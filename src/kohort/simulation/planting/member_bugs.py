@@ -122,7 +122,7 @@ def _beat_no_more(decision: ClassicMemberDecision, _due: HeartbeatDue) -> None:
 
 
 def _forget_moving_coordinator(decision: ClassicMemberDecision, _answer: object) -> None:
-    """Stay with a coordinator that is none."""
+    """Stay with a former coordinator."""
 
 
 def _never_retry(decision: ClassicMemberDecision, _event: object) -> None:
@@ -149,10 +149,10 @@ class ZombieClaims(CooperativeStickyAssignor):
 
 @contextmanager
 def _claim_what_is_lost() -> Iterator[None]:
-    """Let members claim, without a generation, what they were given last, even when it is lost.
+    """Let members claim, without a generation, their last assignment, even if it is lost.
 
-    That is the other half of kafka-python's bug: its assignor keeps the assignment it was told, and
-    nobody tells it that the member was thrown out.
+    That is the other half of kafka-python's bug: its assignor keeps the last assignment, and does
+    not learn that the member was removed.
     """
     given: dict[int, tuple[object, frozenset[TopicPartition]]] = {}
 
@@ -195,17 +195,17 @@ class OneRound(CooperativeStickyAssignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Share out as if nobody owned anything."""
+        """Assign as if no member owned anything."""
         return RangeAssignor().assign(cluster, subscriptions)
 
 
 class Hoarder(RangeAssignor):
-    """Gives everything to the first member, also what it did not ask for."""
+    """Gives everything to the first member, even topics that it does not subscribe to."""
 
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Everything to one."""
+        """Give everything to one member."""
         everything = [
             TopicPartition(topic, number)
             for topic, count in sorted(cluster.partitions.items())
@@ -233,7 +233,7 @@ class StartsAtTheEnd(Application):
 
 
 class KeepsPositions(Application):
-    """Goes on where it once was in a partition that was somebody else's meanwhile."""
+    """Goes on at its old position in a partition that another member owned meanwhile."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -250,7 +250,7 @@ class KeepsPositions(Application):
 
 
 class ReadsOn(Application):
-    """Does not take note that partitions were taken away."""
+    """Ignores that partitions were taken away."""
 
     def let_go(self, partitions: frozenset[TopicPartition]) -> None:
         """Keep them."""
@@ -270,7 +270,7 @@ class AcknowledgesFirst(Application):
     """Tells the member that partitions are given up before the listener has returned."""
 
     def takes_ms(self, change: Ownership) -> int:
-        """Pretend that giving up takes no time, and keep what was to be given up a while."""
+        """Pretend that giving up takes no time, and keep the partitions for a while."""
         return 0 if change is not Ownership.ASSIGNED else super().takes_ms(change)
 
     def let_go(self, partitions: frozenset[TopicPartition]) -> None:
@@ -345,13 +345,13 @@ def _plant_part_1() -> None:
         "a member whose coordinator is lost believes that it is there",
         instead(_T, CoordinatorLost, "find_and_join", _forget_lookup),
     )
-    bug("given twice", "a partition is given to everybody", instead(*leads, _give_twice))
+    bug("given twice", "a partition is given to all members", instead(*leads, _give_twice))
 
 
 def _plant_part_2() -> None:
     leads = (_T, JobDone, "hand_over")
-    bug("omitted", "nobody gets the first partitions", instead(*leads, _omit_one))
-    bug("foreign", "the leader gives what nobody wants", instead(*leads, _give_foreign))
+    bug("omitted", "no member gets the first partitions", instead(*leads, _omit_one))
+    bug("foreign", "the leader assigns a topic without subscribers", instead(*leads, _give_foreign))
     bug(
         "take before give",
         "a cooperative member takes what is new before it gives up what moves",
@@ -367,7 +367,7 @@ def _plant_part_2() -> None:
     BUGS.append(
         Bug(
             name="zombie claim",
-            text="who was thrown out claims what it had, and wins over who has it now",
+            text="a removed member claims its old partitions, and wins over their owner",
             plant=_claim_what_is_lost,
             assignors={ZombieClaims.name: ZombieClaims()},
             protocol=_COOP,
@@ -381,7 +381,7 @@ def _plant_part_2() -> None:
     )
     bug(
         "locked up",
-        "a member that is told UNKNOWN_MEMBER_ID stays as it is (U5: aiokafka #727)",
+        "a member that gets UNKNOWN_MEMBER_ID stays as it is (U5: aiokafka #727)",
         ignored(_T, HeartbeatAnswered, "join_anew"),
     )
     _assignor("one round", "partitions move while their owner has them", OneRound(), _COOP)

@@ -1,8 +1,8 @@
-"""Requests and failovers at moments at which they are rare: what a run is aimed with at rows of the
-coordinator that few seeds take.
+"""Requests and failovers at rare moments, to aim a run at rows of the coordinator that few seeds
+take.
 
-A group is between two generations for some milliseconds only, and a stranger that comes at any time
-hardly ever finds it so. Here strangers come when a group has just changed its state.
+A group is between two generations for only some milliseconds, and a stranger at a random time
+hardly ever meets it there. Here strangers come when a group has just changed its state.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kohort.group.events import GroupEvent
     from kohort.simulation.world import World
 
-# So soon after a change of state somebody comes; a group that waits for a slow job is busy longer.
+# How soon after a change of state a stranger comes; a group that waits for a slow job stays longer.
 _SOON_MS = (0, 1, 3, 5, 200)
-# So much time a group has to itself between two failovers.
+# How long a group is left alone between two failovers.
 _BETWEEN_MS = 30_000
 
 

@@ -1,4 +1,4 @@
-"""Mechanical bugs: every row of every table ignored, retargeted, and its guard negated."""
+"""Mechanical bugs: every row of every table ignored or retargeted, or its guard negated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Mutant(Struct, frozen=True):
 
     Attributes:
         table: The table.
-        index: Which of its rows.
+        index: Index of the row.
         kind: "ignored", "negated" or "retargeted".
     """
 
@@ -52,7 +52,7 @@ class Mutant(Struct, frozen=True):
     def rows_asked(self) -> list[str]:
         """Names of the rows at which the change can show, the row itself first.
 
-        Where a guard is negated also the rows after it: what they took the row takes now.
+        With a negated guard also the rows after it, whose events this row takes now.
         """
         rows = [self.row_label]
         if self.kind == "negated":
@@ -73,7 +73,7 @@ class Mutant(Struct, frozen=True):
 def mutants() -> Iterator[Mutant]:
     """Yield every mechanical bug; rows that must never be taken have none.
 
-    To ignore what does nothing changes nothing.
+    Rows that do nothing are not ignored, as that would change nothing.
     """
     for table in TABLES:
         for index, line in enumerate(table.rows):
@@ -88,7 +88,7 @@ def mutants() -> Iterator[Mutant]:
 
 
 def _nothing(_decision: Decision[Enum], _event: object) -> None:
-    """Do nothing, where something ought to be done."""
+    """Do nothing, in place of the row's action."""
 
 
 def _ignored(table: AnyTable, index: int) -> AnyRow:
@@ -107,7 +107,7 @@ def _negated(table: AnyTable, index: int) -> AnyRow:
 
 
 def _retargeted(table: AnyTable, index: int) -> AnyRow:
-    """Do what the next other row does upon the same trigger; it may end where it likes."""
+    """Do the action of the next other row with the same trigger, ending in any state."""
     handler = _other_handler(table, index)
     assert handler is not None
     return replace(table.rows[index], handler=handler, to=table.states, again=False)

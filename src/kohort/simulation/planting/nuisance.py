@@ -1,8 +1,7 @@
-"""Answers at moments at which they are rare: what a run is aimed with at rows that few seeds take.
+"""Answers at rare moments, to aim a run at rows that few seeds take.
 
-The answer to a commit or heartbeat may be slow, or come from a coordinator that is not one any
-more; then it finds its member in any state. Waiting for that to happen by itself takes thousands of
-seeds, so here such answers are made up.
+The answer to a commit or heartbeat may be slow, or come from a former coordinator, and then meet
+its member in any state. By chance that takes thousands of seeds, so here such answers are made up.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from kohort.wire.schema import Message
 
 _EVERY_MS = 200
-# So much of a run goes by as drawn, so that there is a group to be annoyed.
+# How much of a run passes before this begins, so that there is a group.
 _FIRST_MS = 20_000
 _CODES = (
     ErrorCode.NONE,
@@ -44,7 +43,7 @@ _CONSUMER_CODES = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-# States at rest, in which a member is left alone: else there would be no group at all.
+# States at rest, in which a member is left alone, or there would be no group at all.
 _AT_REST = frozenset({"STABLE", "PART_OF_GROUP"})
 
 
@@ -100,7 +99,7 @@ def _answer_heartbeat(client: Client, session: Any, code: ErrorCode, chance: Str
 
 
 def _answer_join(client: Client, session: Any) -> None:  # noqa: ANN401  # of any protocol
-    """A coordinator that chooses an assignor which nobody has named."""
+    """A coordinator that chooses an assignor which no member has named."""
     request = session.request
     if request is None or client.machine.state.name not in _WAITS_FOR_JOIN:
         return
@@ -122,7 +121,7 @@ _WAITS_FOR_JOIN = frozenset({"PREPARING_REBALANCE", "DISCOVER_COORDINATOR", "STO
 
 
 def _commit(client: Client) -> None:
-    """Commit what is consumed, in whatever state the member is."""
+    """Commit consumed offsets, in any state of the member."""
     application = client.application
     offsets = {
         partition: OffsetAndMetadata(offset)
@@ -139,4 +138,4 @@ def _commit(client: Client) -> None:
 
 
 def _nobody(_response: Message | None) -> None:
-    """Nobody waits for the answer."""
+    """Ignore the answer."""

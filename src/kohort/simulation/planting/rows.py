@@ -1,4 +1,4 @@
-"""Bugs of the tables that one run may have: a row does nothing, is gone, or asks the opposite."""
+"""Bugs of the tables for one run: a row does nothing, is removed, or has a negated guard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def row_bugs(table: AnyTable, index: int, harmless: Container[str]) -> Iterator[
 
     Args:
         table: The table.
-        index: Which row.
+        index: Index of the row.
         harmless: Names of handlers that do nothing.
     """
     line = table.rows[index]
@@ -63,4 +63,4 @@ def _not(guard: Callable[[Any, object], bool]) -> Callable[[Any, object], bool]:
 
 
 def _nothing(_decision: object, _event: object) -> None:
-    """Do nothing, where something ought to be done."""
+    """Do nothing, in place of the row's action."""

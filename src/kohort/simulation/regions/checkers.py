@@ -1,4 +1,4 @@
-"""The rules of a region, checked from what can be seen outside: the sink, the log's bytes, time.
+"""The rules of a region, checked from outside: the sink, the log's bytes, time.
 
 None of them uses the fold. Their names are in docs/region-rules.md.
 """
@@ -19,18 +19,19 @@ from kohort.simulation.regions.referee import Referee, difference, summary_of
 
 
 class Checkers:
-    """What the outside of a region has shown so far.
+    """What a region has shown to the outside so far.
 
-    R1: what is visible of a partition is a prefix of the undisturbed run: each record once, in
-    order, and with the state that an undisturbed run has there. R2: a published checkpoint shows
-    just what its contributions say. R3: checkpoints become visible in order. R4: what the log
-    completed becomes visible. R5: once nothing goes wrong any more, everything is processed in
-    time. R6: a listener returns in time. R7: a state that is handed to a new owner is that of the
-    undisturbed run. R8: no reader ends with an error, and no machine raises. R9: a calm region
-    stays calm: nothing resets it. R10: a log folds to the same, however it was compacted.
-    R11: where nothing goes wrong, operators that join repeat nothing: there is no reset. R12: a
-    reader of the log knows what `referee` knows. R13 to R16 are in `watching`. R17: a partition
-    that was added since the region began is read from its beginning.
+    R1: the visible rows of a partition are a prefix of the undisturbed run: each record once, in
+        order, and with the state of an undisturbed run. R2: a published checkpoint shows exactly
+        its contributions. R3: checkpoints become visible in order. R4: complete checkpoints become
+        visible.
+    R5: once faults end, everything is processed in time. R6: a listener returns in time. R7: the
+        state that a new owner gets is that of the undisturbed run. R8: no reader ends with an
+        error, and no machine raises. R9: an undisturbed region never resets. R10: a log folds to
+        the same state, no matter how it was compacted. R11: without faults, operators that join
+        cause no reset. R12: a reader of the log has the state that `referee` computes. R13 to R16
+        are in `watching`. R17: a partition that was added since the region began is read from its
+        beginning.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Checkers:
         decode: Callable[[bytes | None, bytes], RegionRecord],
         visible: Sequence[int],
     ) -> None:
-        """Look at the bytes that were appended."""
+        """Check the bytes that were appended."""
         for key, value in batch:
             try:
                 self._referee.read(None if value is None else decode(key, value))
@@ -60,7 +61,9 @@ class Checkers:
             if kind == b"published" and value is not None:
                 checkpoint = json.loads(value)["checkpoint"]
                 if checkpoint not in visible:
-                    raise RuleBrokenError("R4", f"{checkpoint} is said to be visible and is not")
+                    raise RuleBrokenError(
+                        "R4", f"the log says that {checkpoint} is visible, and it is not"
+                    )
             if value is None or kind not in (b"contribution", b"complete", b"claim"):
                 continue
             said = json.loads(value)
@@ -74,7 +77,7 @@ class Checkers:
                 self.completed.append(said["checkpoint"])
 
     def check_fold(self, state: RegionState) -> None:
-        """Somebody has read the log up to an offset."""
+        """A reader has read the log up to an offset."""
         if self._sound.get(state.offset) == state:
             return
         known = self._referee.shown.get(state.offset)
@@ -119,7 +122,7 @@ class Checkers:
                 raise RuleBrokenError("R2", f"{checkpoint} shows output of {of} by {who}")
             expected.update(offsets)
         for partition, offset in sorted(expected.items()):
-            start = self.starts.setdefault(partition, offset)  # nobody has read it yet
+            start = self.starts.setdefault(partition, offset)  # it was not read yet
             end = self.ends.get(partition, start)
             if end != offset:
                 raise RuleBrokenError(
@@ -144,7 +147,7 @@ class Checkers:
             raise RuleBrokenError("R3", f"visible in the order {visible[-5:]}")
 
     def check_log(self, log: ControlLog) -> None:
-        """However the log was compacted, it folds to the same."""
+        """The compacted log folds to the same state."""
         whole, left = Reader(log.decode), Reader(log.decode)
         for offset, (key, value) in enumerate(log.everything):
             whole.take(offset, key, value)

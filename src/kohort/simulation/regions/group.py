@@ -1,7 +1,7 @@
-"""The consumer group of the operators: who is in it, and how partitions move.
+"""The consumer group of the operators: its members, and how partitions move.
 
-A model of what members see, not of the protocols: the tables of `kohort.group` are simulated
-elsewhere. What matters here is the order of revocations and assignments of each of the three.
+A model of the members' view, not of the protocols: the tables of `kohort.group` are simulated
+elsewhere. Here only the order of revocations and assignments of each of the three matters.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Member(Struct):
 
     Attributes:
         id: Its id.
-        node: Whose it is.
-        heard_at: When it was heard last.
-        owned: What the group takes it to own.
-        revoking: What it was told to give up, and when.
-        told_at: See `revoking`.
+        node: The process of the member.
+        heard_at: Time of its last heartbeat.
+        owned: Its partitions according to the group.
+        revoking: The partitions that the group asked it to give up.
+        told_at: When it was asked.
         has_joined: Whether it has joined the present rebalance (eager and cooperative).
     """
 
@@ -65,7 +65,7 @@ class Group:
         )
 
     def beat(self, node: Node) -> None:
-        """A member is heard of: it joins, or learns that it was thrown out, or goes on."""
+        """A member sends a heartbeat: it joins, learns that it was removed, or goes on."""
         member = self.members.get(node.member_id)
         if member is None:
             if node.member_id:
@@ -88,12 +88,12 @@ class Group:
         self.remove(node.member_id)
 
     def remove(self, member_id: str) -> None:
-        """A member is out, whether it knows or not."""
+        """Remove a member, which may not notice."""
         if self.members.pop(member_id, None) is not None:
             self._rebalance()
 
     def gave_up(self, node: Node, partitions: Partitions) -> None:
-        """The listener of a member returned, which may be told of more by now."""
+        """The listener of a member returned; more may be revoked by now."""
         member = self.members.get(node.member_id)
         if member is not None:
             member.owned -= partitions
@@ -117,7 +117,7 @@ class Group:
     # ------------------------------------------------------------------------------ assignments
 
     def _target(self) -> dict[str, Partitions]:
-        """Share the partitions out evenly; who has one keeps it where that is fair."""
+        """Assign the partitions evenly; owners keep theirs as far as that is fair."""
         members = sorted(self.members)
         partitions = self.world.source.partitions
         if not members:
@@ -137,7 +137,7 @@ class Group:
         return {each: frozenset(share) for each, share in shares.items()}
 
     def _rebalance(self) -> None:
-        """Begin a rebalance: whoever has to give something up is told so."""
+        """Begin a rebalance: ask members to give partitions up."""
         target = self._target()
         for each in self.members.values():
             going = each.owned - target[each.id]
@@ -153,7 +153,7 @@ class Group:
         self._move()
 
     def _move(self) -> None:
-        """Assign what is free to those who shall have it."""
+        """Assign free partitions to their new owners."""
         needs_all = self.world.scenario.protocol != "consumer"
         if needs_all and not all(each.has_joined for each in self.members.values()):
             return
@@ -164,7 +164,7 @@ class Group:
             if new and not each.revoking:
                 each.owned |= new
                 self._tell(each.node, "assign", new)
-        # What somebody has beyond its share moves with the next rebalance.
+        # Partitions beyond a member's share move with the next rebalance.
         if any(each.owned - target[each.id] - each.revoking for each in self.members.values()):
             self._rebalance()
 

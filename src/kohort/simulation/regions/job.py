@@ -1,4 +1,4 @@
-"""The work of a simulated operator: it reads partitions, and writes what it makes of them."""
+"""The work of a simulated operator: it reads partitions, and writes its output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kohort.simulation.regions.parts import Piece, advanced
 if TYPE_CHECKING:
     from kohort.simulation.regions.node import Node
 
-# Share of the drains whose offsets the group does not take.
+# Share of the drains whose offsets the group refuses.
 _REFUSED = 0.02
 
 
@@ -37,7 +37,7 @@ class Lane(Struct):
         position: Offset of the next record.
         state: State of the function.
         runs: Whether it goes on.
-        saved: Offset up to which a cut holds it.
+        saved: Offset up to which a cut has it.
     """
 
     read: int
@@ -48,7 +48,7 @@ class Lane(Struct):
 
 
 class Job:
-    """What runs beside the machine of one operator."""
+    """The part of an operator that runs beside its machine."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -95,12 +95,12 @@ class Job:
         self.world.engine.at(self._reported_until, self.node, self.node.tell_operator, event)
 
     def _command(self, low: int, high: int, action: object, *arguments: object) -> None:
-        """Do something later, but not before what was wanted earlier."""
+        """Schedule an action, after the earlier ones."""
         due = self.world.engine.now + self.chance.between(low, high)
         self._busy_until = max(self._busy_until, due)
         self.world.engine.at(self._busy_until, self.node, action, *arguments)  # type: ignore[arg-type]  # an action is called with its arguments
 
-    # ------------------------------------------------------------------- what the machine wants
+    # ---------------------------------------------------------------- commands of the machine
 
     def discard(self, attempt: int) -> None:
         """Forget everything that is not in a complete checkpoint."""
@@ -113,7 +113,7 @@ class Job:
         self._report(Discarded(attempt), 0, 20)
 
     def read(self, wanted: Read) -> None:
-        """Read on from where the log says, with the state that lies there."""
+        """Read from the offset in the log, with the state there."""
         partition, offset, state = wanted.partition, wanted.offset, 0
         if wanted.state:
             of, at, state = self.world.sink.states[wanted.state]
@@ -177,6 +177,6 @@ class Job:
         self.world.engine.at(due, self.node, self.node.tell_operator, outcome)
 
     def _drain_fails(self) -> bool:
-        """Whether the group does not take the offsets of a drain; there are drains by one rule."""
+        """Whether the group refuses the offsets of a drain; only one rule has drains."""
         has_drains = self.node.operator.config.rebalance == RESET
         return has_drains and not self.world.is_calm and self._commits.happens(_REFUSED)

@@ -47,9 +47,9 @@ class Node:
 
     Attributes:
         alive: Whether it runs.
-        paused_until: Until when it stands still.
+        paused_until: Until when it is suspended.
         cut_off: Until when it cannot reach "log", "group" and "sink".
-        skew: What its clock shows more than the true time.
+        skew: The difference of its clock to the true time.
         dies_at: Whether it dies "before" or "after" its next append of a decision, or in "publish".
     """
 
@@ -64,7 +64,7 @@ class Node:
         self.skew = 0
         self.dies_at = ""
         self.member_id = ""
-        # What the group has taken back since the listener last returned.
+        # The partitions that the group has revoked since the listener last returned.
         self._taken_back: Partitions = frozenset()
         self.reader = Reader(world.log.decode)
         self.chance = Stream(scenario.seed, "node", self.name_of_life)
@@ -128,7 +128,7 @@ class Node:
     # ---------------------------------------------------------------------------------- machines
 
     def tell_operator(self, event: OperatorInput) -> None:
-        """Put an input into the operator, and do what it wants."""
+        """Pass an input to the operator, and carry out its effects."""
         if not self.alive:
             return
         effects = self.operator.decide(event, self.clock)
@@ -159,7 +159,7 @@ class Node:
             self._after(max(effects.deadline - self.clock, 1), self.tell_operator, Tick())
 
     def tell_controller(self, event: ControllerInput) -> None:
-        """Put an input into the candidate, and do what it wants."""
+        """Pass an input to the candidate, and carry out its effects."""
         if not self.alive:
             return
         effects = self.controller.decide(event, self.clock)
@@ -211,7 +211,7 @@ class Node:
     def _send(
         self, records: list[RegionRecord], tombstones: list[bytes], token: int, tell: object
     ) -> None:
-        """Send a batch; it may get lost, or its answer, or it comes late, or twice."""
+        """Send a batch; it or its answer may be lost, and it may arrive late or twice."""
         scenario, chance, delay = self.world.scenario, self.chance, self.world.scenario.delay_ms
         draw = chance.uniform()
         lost = scenario.lost_requests
@@ -289,7 +289,7 @@ class Node:
         self.tell_controller(folded)
 
     def reread(self) -> None:
-        """Lose what was read, and begin at the beginning."""
+        """Forget what was read, and start at the beginning."""
         self.reader = Reader(self.world.log.decode)
         self.log_grew()
 
@@ -304,7 +304,7 @@ class Node:
             self.tell_controller(GroupDescribed(self.world.group.describe()))
 
     def hear_group(self, what: str, partitions: Partitions, member_id: str) -> None:
-        """The group says something, unless it speaks to an earlier membership."""
+        """Take a message of the group, unless it is for an earlier membership."""
         if member_id != self.member_id:
             return
         if what == "assign":
@@ -324,7 +324,7 @@ class Node:
         )
 
     def lose_everything(self) -> None:
-        """The group has thrown it out."""
+        """The group has removed it."""
         self._taken_back = frozenset()
         self.tell_operator(PartitionsLost(self.operator.session.assigned))
 
@@ -335,7 +335,7 @@ class Node:
 
     def _publish(self, wanted: Publish) -> None:
         if not self.reaches("sink") or self.world.publish_fails():
-            self.tell_controller(PublishFailed(wanted.checkpoint, "the sink is not there"))
+            self.tell_controller(PublishFailed(wanted.checkpoint, "the sink cannot be reached"))
             return
         if self.dies_at == "publish":
             self.dies_at = ""

@@ -1,4 +1,4 @@
-"""What surrounds the processes of a simulated region: the control log, the records, the sink."""
+"""The surroundings of a simulated region's processes: the control log, the records, the sink."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ControlLog:
 
     Attributes:
         end: Offset of the next record.
-        entries: What is left, by offset, in order.
-        everything: All that was ever appended.
+        entries: The remaining records, by offset, in order.
+        everything: All records ever appended.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class ControlLog:
         self.decoded: dict[tuple[bytes | None, bytes], RegionRecord] = {}
 
     def append(self, batch: list[tuple[bytes, bytes | None]]) -> int:
-        """Append a batch, and return the offset behind it."""
+        """Append a batch, and return the offset after it."""
         self.everything += batch
         for each in batch:
             self.entries[self.end] = each
@@ -36,7 +36,7 @@ class ControlLog:
         return self.end
 
     def compact(self, chance: Stream) -> int:
-        """Do what Kafka's cleaner may do now, and return how many records went.
+        """Compact like Kafka's cleaner, and return how many records were removed.
 
         Up to some offset only the last record of each key stays; tombstones may go too.
         """
@@ -53,7 +53,7 @@ class ControlLog:
         return len(gone)
 
     def decode(self, key: bytes | None, value: bytes) -> RegionRecord:
-        """As the real thing, but each record once."""
+        """Decode like the real function, but each record only once."""
         known = self.decoded.get((key, value))
         if known is None:
             known = self.decoded[key, value] = decode(key, value)
@@ -61,12 +61,12 @@ class ControlLog:
 
 
 class Piece(Struct, frozen=True):
-    """What an operator wrote: the records of a partition between two offsets.
+    """Output of an operator: the records of a partition between two offsets.
 
     Attributes:
         partition: The partition.
         first: Offset of the first record.
-        end: Offset behind the last one.
+        end: Offset after the last one.
         before: The state that the function had before the first of them.
         after: The state after the last.
     """
@@ -79,7 +79,7 @@ class Piece(Struct, frozen=True):
 
 
 def advanced(state: int, partition: RegionPartition, first: int, end: int) -> int:
-    """Return what the function makes of a state with these records: all of them in order."""
+    """Return the function's new state after these records, in order."""
     for offset in range(first, end):
         state = (state * 31 + offset * 7 + partition.partition + 1) % 2_147_483_647
     return state
@@ -89,7 +89,7 @@ class Source(Struct):
     """The topic: each partition holds the integers from 0 on.
 
     Attributes:
-        life: How often the topic was made.
+        life: How often the topic was created.
         ends: End of each partition.
     """
 
@@ -97,18 +97,18 @@ class Source(Struct):
     ends: dict[RegionPartition, int] = field(default_factory=dict)
 
     def add(self) -> None:
-        """Add a partition to the topic that there is."""
+        """Add a partition to the present topic."""
         number = sum(each.topic_id == self.topic_id for each in self.ends)
         self.ends[RegionPartition("numbers", self.topic_id, number)] = 0
 
     @property
     def topic_id(self) -> str:
-        """Id of the topic that there is."""
+        """Id of the present topic."""
         return f"life-{self.life}"
 
     @property
     def partitions(self) -> list[RegionPartition]:
-        """Partitions of the topic that there is."""
+        """Partitions of the present topic."""
         return [each for each in self.ends if each.topic_id == self.topic_id]
 
     def counts(self) -> Map[str, int]:
@@ -116,7 +116,7 @@ class Source(Struct):
         return Map({self.topic_id: len(self.partitions)})
 
     def recreate(self) -> None:
-        """Delete the topic, and make it again."""
+        """Delete and recreate the topic."""
         count = len(self.partitions)
         self.life += 1
         for _ in range(count):
@@ -130,7 +130,7 @@ class Sink(Struct):
         visible: The checkpoints that are visible, in order.
         files: What operators wrote, by reference.
         states: States that operators wrote, by reference: partition, offset, state.
-        watch: Is told each commit.
+        watch: Called with each commit.
     """
 
     watch: Callable[[int, dict[OperatorId, str]], None]
@@ -139,7 +139,7 @@ class Sink(Struct):
     states: dict[str, tuple[RegionPartition, int, int]] = field(default_factory=dict)
 
     def commit(self, checkpoint: int, outputs: dict[OperatorId, str]) -> None:
-        """Make a checkpoint visible; nothing happens if it is."""
+        """Make a checkpoint visible, unless it is already."""
         if not self.visible or checkpoint > self.visible[-1]:
             self.visible.append(checkpoint)
             self.watch(checkpoint, outputs)

@@ -1,7 +1,7 @@
 """Bugs planted into a region: every row of both tables, every condition of the fold, and by hand.
 
-A bug is caught when a run that is without fault breaks a rule with it. A machine that raises is a
-catch of R8.
+A bug is caught when a run that passes without it breaks a rule. A machine that raises is a catch of
+R8.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _folds(kind: type[RegionRecord], rule: Rule) -> Plant:
 
 
 def _after(kind: type[RegionRecord], spoil: _Action) -> Plant:
-    """Plant: the record does what it should, and then something is spoilt."""
+    """Plant: the record does what it should, and then breaks something."""
     rule = RULES[kind]
 
     def both(folding: Any, record: Any) -> None:  # noqa: ANN401  # any record
@@ -201,7 +201,7 @@ def _starts_later(folding: Any, record: Any) -> None:  # noqa: ANN401  # any rec
 
 
 def caught_by(bug: Bug, scenarios: Iterable[RegionScenario]) -> tuple[str, int]:
-    """Run scenarios until a rule is broken; return which, and how many runs that took.
+    """Run scenarios until a rule is broken; return the rule, and the number of runs.
 
     The rule is empty when the bug survives.
     """

@@ -1,8 +1,8 @@
-"""What the log of a region says, worked out once more from its records and decision 0026 alone.
+"""The state of a region's log, computed a second time from its records and decision 0026 alone.
 
 The fold of `kohort.region.machines` is one table of conditions and actions; this is plain code over
-dictionaries that shares nothing with it but the records. Whoever has read the log has to know what
-is here (rule R12).
+dictionaries that only shares the records with it. Every reader of the log must have the same state
+as the referee (rule R12).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Place(Struct):
 
 
 class _Collected(Struct):
-    """An open checkpoint: who has to cover what, and what each gave."""
+    """An open checkpoint: the partitions that each operator must cover, and the contributions."""
 
     covers: dict[OperatorId, set[RegionPartition]]
     given: dict[OperatorId, dict[RegionPartition, int]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Referee:
 
     Attributes:
         offset: Everything before it was read.
-        shown: What was known at each offset, by offset.
+        shown: The state at each offset.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Referee:
         self.shown[0] = self._summary()
 
     def read(self, record: RegionRecord | None) -> None:
-        """Read the next record; None: nothing that a region says."""
+        """Read the next record; None: not a record of a region."""
         if record is not None:
             self._judge(record)
         self.offset += 1
@@ -155,7 +155,7 @@ class Referee:
         heir = self.places[place].waiting
         self._give(place, heir if self._active(heir) is not None else None)
 
-    # ------------------------------------------------------------------------- operators, anybody
+    # -------------------------------------------------------------------- operators and others
 
     def _settle(self, record: said.RegionSettled) -> None:
         self.settings = self.settings or record.settings
@@ -382,7 +382,7 @@ _DECISIONS = (
 
 
 def summary_of(state: RegionState) -> Summary:
-    """Return what a fold knows, in the words of a referee."""
+    """Return the state of a fold in the form of the referee."""
     operators = sorted(
         (e.id, e.registered_at, e.attempt, e.seq, bool(e.unhealthy))
         for e in state.operators.values()
@@ -416,7 +416,7 @@ def summary_of(state: RegionState) -> Summary:
 
 
 def difference(told: Iterable[object], known: Iterable[object]) -> str:
-    """Return the first part in which two summaries differ, both ways; empty: none."""
+    """Return the first difference of two summaries; empty: none."""
     for one, other in zip(told, known, strict=True):
         if one != other:
             return f"{one} is {other} by the rules"

@@ -1,4 +1,4 @@
-"""One run of a simulated region: faults, then calm, then the question whether all is visible."""
+"""One run of a simulated region: faults, then calm, then a check that everything is visible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(
     """Run a scenario.
 
     Args:
-        scenario: What is to happen.
+        scenario: The scenario.
         keep_lines: Whether the outcome has the trace.
         trace: Whether the outcome has a hash of the trace.
     """
@@ -42,7 +42,7 @@ def run_world(world: RegionWorld, kept: Trace | None = None) -> SeededOutcome[Re
         settled = settle(world)
     except RuleBrokenError as error:
         verdict, complaint = error.checker, str(error)
-    except Exception as error:  # noqa: BLE001  # a machine that raises is what is looked for
+    except Exception as error:  # noqa: BLE001  # a machine that raises is a finding
         verdict, complaint = CRASHED, f"{type(error).__name__}: {error}"
     return SeededOutcome(
         scenario,
@@ -57,13 +57,13 @@ def run_world(world: RegionWorld, kept: Trace | None = None) -> SeededOutcome[Re
 
 
 def settle(world: RegionWorld) -> int:
-    """Stop everything that goes wrong, and return how long it takes until all is visible.
+    """Stop all faults, and return how long it takes until everything is visible.
 
     Raises:
         RuleBrokenError: It takes too long, or the region does not stay calm then.
     """
     if world.scenario.is_orderly and world.notes["reset"]:
-        world.fail("R11", f"{world.notes['reset']} resets, and nothing went wrong")
+        world.fail("R11", f"{world.notes['reset']} resets without any fault")
     world.calm_down()
     began = world.engine.now
     while not world.is_settled():

@@ -1,4 +1,4 @@
-"""What is to happen in a simulated region; a seed decides all of it."""
+"""The scenario of a simulated region, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _SLOW = ("split log", "ask reset", "force reset", "slow")
 
 
 class Fault(Struct, frozen=True, order=True):
-    """Something that goes wrong, or that somebody does.
+    """A fault, or an action of an operator.
 
     Attributes:
-        at_ms: When.
-        kind: What, of `KINDS`.
-        node: To which operator, by number.
-        size: How long or how much, in its own measure.
+        at_ms: When it happens.
+        kind: Its kind, of `KINDS`.
+        node: Number of the operator that it hits.
+        size: Its duration or amount, in a unit of the kind.
     """
 
     at_ms: int
@@ -67,21 +67,21 @@ class RegionScenario(Struct, frozen=True, kw_only=True):
     """One run.
 
     Attributes:
-        seed: Decides what chance decides.
-        operators: How many there are from the start.
+        seed: Seed of all random choices.
+        operators: How many operators start at once.
         joiners: When further ones join, in milliseconds.
         partitions: How many the topic has.
         protocol: How the group moves partitions.
         rebalance: How operators hand over: "checkpoint", "reset", or "mixed".
         latest: Whether partitions start at their end when they are first seen.
-        duration_ms: How long things go wrong.
+        duration_ms: How long there are faults.
         lost_requests: Share of appends that never arrive.
-        lost_answers: Share of appends whose result never comes.
+        lost_answers: Share of appends whose result is lost.
         late_requests: Share of appends that arrive after they were given up.
         repeated: Share of appends that arrive twice.
         delay_ms: Usual delay of the network.
         snapshot_every: Offsets between snapshots.
-        faults: What goes wrong.
+        faults: The faults.
     """
 
     seed: int
@@ -102,7 +102,7 @@ class RegionScenario(Struct, frozen=True, kw_only=True):
 
     @property
     def is_orderly(self) -> bool:
-        """Whether nothing goes wrong, and partitions are handed over by checkpoints."""
+        """Whether there are no faults, and partitions are handed over by checkpoints."""
         rough = self.lost_requests or self.lost_answers or self.late_requests or self.repeated
         return not (self.faults or rough) and self.rebalance == "checkpoint"
 
@@ -112,7 +112,7 @@ def draw(seed: int) -> RegionScenario:
     scenario = _draw(seed)
     if seed % 8:
         return scenario
-    # Now and then nothing goes wrong, but that operators join.
+    # Now and then there are no faults, and operators only join.
     return replace(
         scenario,
         lost_requests=0.0,
@@ -180,7 +180,7 @@ def from_json(text: str) -> RegionScenario:
     """Return the scenario of a text.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not one.
     """
     try:
         plain = json.loads(text)
@@ -188,4 +188,4 @@ def from_json(text: str) -> RegionScenario:
         plain["joiners"] = tuple(plain["joiners"])
         return RegionScenario(**plain)
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"no scenario of a region: {error}") from None
+        raise ConfigError(f"not a scenario of a region: {error}") from None

@@ -1,7 +1,7 @@
-"""Small regions in which two things go wrong, at all pairs of moments of a grid.
+"""Small regions with two faults, at all pairs of moments of a grid.
 
-Seeds draw many faults at any moment; here nothing is left to chance. Two operators share two
-partitions, each fault hits either of them, and every ordered pair of faults is played.
+Seeds draw many faults at any moment; here nothing is random. Two operators share two partitions,
+each fault hits either of them, and every ordered pair of faults is run.
 """
 
 from __future__ import annotations

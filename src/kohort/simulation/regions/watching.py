@@ -1,7 +1,7 @@
-"""What each decision of a process has to look like, from what the process was told before.
+"""Checks each decision of a process, given its inputs so far.
 
-`checkers` looks at the outside of a region; this looks at single steps. It follows the rules and
-not the tables: it keeps its own account of cuts, of who is missing and of what is waited for.
+`checkers` checks a region from outside; this module checks single steps. It follows the rules and
+not the tables, with its own records of cuts, of missing operators and of waits.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class _Cut(Struct):
 
 
 class OperatorWatch:
-    """R13: an operator says of its work just what the work has done.
+    """R13: an operator reports exactly what its work has done.
 
-    A contribution has the positions of the cut, for partitions that were read anew since then the
-    place where that began, and releases nothing that went on. An operator says that it is back only
-    when its work has forgotten what was before.
+    A contribution has the positions of the cut, or for a newer `Read` of a partition its first
+    offset, and releases only partitions that have stopped. An operator reports the end of a reset
+    only when its work has discarded everything from before.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class OperatorWatch:
         self._cuts[made.checkpoint, made.attempt] = _Cut(made, frozenset(running))
 
     def told(self, event: OperatorInput, effects: OperatorEffects) -> None:
-        """An operator was told something, and decided something."""
+        """An operator got an input, and decided."""
         if isinstance(event, CutMade):
             self._now_read[event.checkpoint, event.attempt] = dict(self._reads)
         if isinstance(event, Discarded):
@@ -85,7 +85,7 @@ class OperatorWatch:
                 raise RuleBrokenError(
                     "R13",
                     f"{record.operator} is back in attempt {record.attempt}, its work has"
-                    f" forgotten only what was before {self._discarded}",
+                    f" discarded only what was before {self._discarded}",
                 )
 
     def _check(self, given: Contribution) -> None:
@@ -109,12 +109,12 @@ class OperatorWatch:
 
 
 class ControllerWatch:
-    """R14 to R16: whom a controller evicts, how long it waits, what it removes.
+    """R14 to R16: a controller's evictions, waits and removals.
 
     R14: an operator is evicted when it was missing in the group for as long as configured, or did
     not come back from a reset in time; its member is removed from the group. R15: a checkpoint or a
-    reset that takes too long ends, and not before. R16: a snapshot is what it was made of, and only
-    what it covers is removed.
+    reset that takes too long ends, and not before. R16: a snapshot is the state that it was made
+    of, and only records that it covers are removed.
     """
 
     def __init__(self, node: Node) -> None:
@@ -125,7 +125,7 @@ class ControllerWatch:
         self._since = self._chosen_at = 0
 
     def told(self, event: ControllerInput, effects: ControllerEffects) -> None:
-        """A candidate was told something, and decided something."""
+        """A candidate got an input, and decided."""
         now, folded = self._node.clock, self._node.controller.session.folded
         if isinstance(event, Chosen):
             self._chosen_at = now

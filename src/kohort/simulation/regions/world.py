@@ -1,4 +1,4 @@
-"""A simulated region: processes, a control log, a group and a sink, and what goes wrong."""
+"""A simulated region: processes, a control log, a group and a sink, with their faults."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SETTINGS = RegionSettings(
 
 
 class RegionWorld:
-    """Everything in one run.
+    """The complete state of a run.
 
     Attributes:
         nodes: The present life of each process, by number.
-        is_calm: Whether nothing goes wrong any more.
-        notes: How often which thing happened.
+        is_calm: Whether faults have ended.
+        notes: How often each thing happened.
     """
 
     def __init__(self, scenario: RegionScenario, *, trace: Trace | None = None) -> None:
@@ -59,7 +59,7 @@ class RegionWorld:
         self.group = Group(self)
 
     def begin(self) -> None:
-        """Start the processes, and plan what goes wrong."""
+        """Start the processes, and schedule the faults."""
         for number in range(self.scenario.operators):
             self.engine.after(self.chance.between(0, 500), None, self.start, number)
         for index, at in enumerate(self.scenario.joiners):
@@ -82,13 +82,13 @@ class RegionWorld:
         self.nodes[number] = Node(self, number, self._lives[number])
 
     def died(self, node: Node) -> None:
-        """A process is dead; it comes again."""
+        """A process is dead; schedule its next life."""
         self.trace(node, "dies", "")
         self._held.pop(node.name_of_life, None)
         self.engine.after(self.chance.between(500, 9_000), None, self.start, node.number)
 
     def left(self, node: Node) -> None:
-        """An operator has left in order; it comes again."""
+        """An operator has left in order; schedule its return."""
         self.trace(node, "has left", "")
         self.group.leave(node)
         node.alive = False
@@ -101,7 +101,7 @@ class RegionWorld:
         return [each for _, each in sorted(self.nodes.items()) if each.alive]
 
     def append(self, batch: list[tuple[bytes, bytes | None]], node: Node) -> int:
-        """Something arrives at the log; everybody hears of it."""
+        """Records arrive at the log; all processes may fetch them."""
         self.checkers.read_log(batch, self.log.decode, self.sink.visible)
         if self._trace is not None:
             for offset, (key, value) in enumerate(batch, self.log.end):
@@ -133,7 +133,7 @@ class RegionWorld:
     # ------------------------------------------------------------------------------- revocations
 
     def revocation_began(self, node: Node, limit_ms: int | None) -> None:
-        """A listener waits; it has to return in time, unless its process stands still."""
+        """A listener waits, and must return in time, unless its process is suspended."""
         usual = self.settings.drain_timeout_ms
         limit = (usual if limit_ms is None else min(limit_ms, usual)) + _HOLD_SLACK_MS
         name = node.name_of_life
@@ -152,16 +152,16 @@ class RegionWorld:
     # -------------------------------------------------------------------------------- everything
 
     def _write(self) -> None:
-        """Somebody writes records, until it is calm."""
+        """Write records to the topic, until it is calm."""
         if not self.is_calm:
             for partition in self.source.partitions:
-                # Partitions are silent for longer than a checkpoint, each at its own times.
+                # Each partition has its own pauses, longer than a checkpoint.
                 if (self.engine.now // _SILENCE_MS + partition.partition) % 3:
                     self.source.ends[partition] += self.chance.between(0, 5)
             self.engine.after(self.chance.between(100, 500), None, self._write)
 
     def _choose(self) -> None:
-        """The group of the candidates chooses one; whoever cannot be reached keeps his belief."""
+        """The candidates' group chooses one; unreachable candidates do not notice."""
         self.engine.after(500, None, self._choose)
         if self.engine.now < self._no_choice_until:
             return
@@ -216,7 +216,7 @@ class RegionWorld:
         node.job.is_slow = 1
 
     def _happen(self, fault: Fault, node: Node, long: int) -> None:
-        """What is done to the region, not to a process."""
+        """Apply a fault of the region, not of a process."""
         match fault.kind:
             case "throw out":
                 self.group.remove(node.member_id)
@@ -241,7 +241,7 @@ class RegionWorld:
                 self.append([(b"foreign/x/%d" % fault.at_ms, b"\x00 not ours")], node)
 
     def _confuse(self, fault: Fault, long: int) -> None:
-        """For a while two believe that they are chosen, or nobody does."""
+        """For a while two candidates believe that they are chosen, or none does."""
         two = {fault.node, *(each.number for each in self.living[-1:])}
         self._chosen = two if fault.kind == "two controllers" else set()
         for each in self.living:
@@ -249,7 +249,7 @@ class RegionWorld:
         self._no_choice_until = self.engine.now + long // 2
 
     def _repeat(self, node: Node) -> None:
-        """Some record arrives once more, however old it is; a trim belongs to its batch."""
+        """Repeat a record of any age; a trim is repeated with its batch."""
         key, value = self.chance.choice(self.log.everything)
         if value is not None and not key.startswith(b"trimmed/") and not self.is_calm:
             self._parroted += 1
@@ -262,7 +262,7 @@ class RegionWorld:
     # -------------------------------------------------------------------------------------- calm
 
     def calm_down(self) -> None:
-        """Let nothing go wrong any more."""
+        """End all faults."""
         self.is_calm = True
         self._publish_fails_until = self._no_choice_until = 0
         for each in self.nodes.values():
@@ -272,15 +272,15 @@ class RegionWorld:
             each.job.is_slow = 1
 
     def force(self) -> None:
-        """Somebody looks at a region that gave up, and forces a reset."""
+        """Force a reset of a region that gave up."""
         for each in self.living:
             folded = each.reader.state
             if folded is not None and folded.phase is Phase.MAXIMUM_RESET_ATTEMPTS_REACHED:
-                each.tell_controller(Asked(RESET, True, "somebody looked"))
+                each.tell_controller(Asked(RESET, True, "forced by hand"))
                 return
 
     def is_settled(self) -> bool:
-        """Whether everything that was written is visible."""
+        """Whether all written records are visible."""
         ends, starts = self.checkers.ends, self.checkers.starts
         return all(
             end == ends.get(each, starts.get(each, 0))

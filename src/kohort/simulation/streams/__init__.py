@@ -1,1 +1,1 @@
-"""Simulates stream applications: instances of the product on a virtual loop, in a real group."""
+"""Simulates stream applications: real instances on a virtual loop, in a simulated group."""

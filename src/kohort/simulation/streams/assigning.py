@@ -1,4 +1,4 @@
-"""The assignor of a simulated instance: the product's, watched."""
+"""The assignor of a simulated instance: the real one, observed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class SimulatedAssignor(LearnerAssignor):
     """An assignor whose process may die before and after it makes a plan.
 
     Attributes:
-        process: Whose it is.
+        process: Its process.
     """
 
     process: StreamsProcess
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Say what the leader should know; what is true is written down beside it."""
+        """Return the user data, and record the true lags beside it."""
         process = self.process
         if process.dies("join"):
             return None
@@ -36,7 +36,7 @@ class SimulatedAssignor(LearnerAssignor):
     def assign_with_user_data(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Assignment]:
-        """Make a plan, and have it checked."""
+        """Make a plan, and check it."""
         process, world = self.process, self.process.streams_world
         if process.dies("lead"):
             return {}

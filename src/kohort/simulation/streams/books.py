@@ -1,11 +1,11 @@
-"""The rules of stream applications, and what they compare with: logs, commits, who processed what.
+"""The rules of stream applications, and their records: logs, commits, processing.
 
 T1: no update is lost. T2: an orderly move loses and repeats nothing. T3: a crash repeats only what
-followed the last commit. T4: one owner at a time. T5: a task leaves a living owner only for a
+followed the last commit. T4: one owner at a time. T5: a task leaves a live owner only for a
 member that is ready, and a member that is to leave ends without tasks. T6: in the end the
 application rests, balanced (`resting`). T7: no task fails. T8: no more tasks begin to be learned
 than `max_warmup_learners`.
-None of them asks the machines; docs/simulation.md has the list.
+None of them relies on the machines; docs/simulation.md has the list.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey, Off
 if TYPE_CHECKING:
     from kohort.simulation.streams.world import StreamsWorld
 
-# Lags are measured twice a second; a member that joins says what it measured last.
+# Lags are measured twice a second; a member that joins reports the last ones.
 _MEASURED_MS = 1_500
 _RESTARTED_MS = 5_000
 
 
 class Book(Struct):
-    """What is known of one task.
+    """The records about one task.
 
     Attributes:
         next: Every record before this one was processed by a member of the group.
         repeats_from: No record before this one may be processed again.
         is_orderly: Whether the last owner has released it.
         committed: The offset in the group's log.
-        sealed: How often each record before that was counted then, by key.
+        sealed: How often each record before it was counted then, by key.
         is_tainted: Whether a late write of a former owner may have replaced newer values.
-        last: What each ownership has processed last.
-        owner: Who began to process it last; None: nobody has.
+        last: The last offset that each ownership has processed.
+        owner: The last process that started it; None: none.
     """
 
     next: int = 0
@@ -73,7 +73,7 @@ class Book(Struct):
 
 
 def input_of(task: Task) -> TopicPartition:
-    """Return what a task reads."""
+    """Return the partition that a task reads."""
     return TopicPartition(STATELESS if task.sub_topology else INPUT, task.partition)
 
 
@@ -91,20 +91,21 @@ class Books:
         self._members: dict[str, StreamsProcess] = {}
 
     def book(self, task: Task) -> Book:
-        """Return what is known of a task."""
+        """Return the records about a task."""
         found = self._books.get(task)
         if found is None:
             found = self._books[task] = Book()
         return found
 
     def state(self, task: Task) -> State:
-        """Return what the changelog of a task says."""
+        """Return the state in the changelog of a task."""
         return self.world.brokers.log(TopicPartition(CHANGELOG, task.partition)).state
 
     def is_member(self, process: StreamsProcess) -> bool:
-        """Whether the group has a process as a member, and that has not fallen out meanwhile.
+        """Whether a process is a member of the group and was not removed meanwhile.
 
-        It need not be in the newest generation: what it keeps it processes during a rebalance.
+        It need not be in the newest generation: it processes tasks that it keeps during a
+        rebalance.
         """
         world, machine = self.world, process.machine
         view = world.view()
@@ -121,7 +122,7 @@ class Books:
                 found.append(process)
         return found
 
-    # ---------------------------------------------------------------------- T1, T3: what is stored
+    # ------------------------------------------------------------------------ T1, T3: stored data
 
     def committed(self, records: Iterable[GroupRecord]) -> None:
         """Positions are in the group's log."""
@@ -146,7 +147,7 @@ class Books:
                 )
 
     def _seal(self, task: Task, offset: int) -> None:
-        """Check that the changelog has all before an offset, and note how often."""
+        """Check that the changelog has everything before an offset, and note the counts."""
         book, state = self.book(task), self.state(task)
         self._check_sealed(task)
         for key in range(len(KEYS)):
@@ -173,13 +174,13 @@ class Books:
         self.world.fail(rule, f"record {record} of {task} {word} after its commit")
 
     def checkpointed(self, process: StreamsProcess, task: Task, disk: Disk, at: int) -> None:
-        """A checkpoint is written: the disk has what the changelog has before it."""
+        """A checkpoint is written: the disk must equal the changelog before it."""
         log = self.world.brokers.log(TopicPartition(CHANGELOG, task.partition))
         expected = log.state if at == log.end else log.state_at(at)
         if disk.flushed != expected and not self.book(task).is_tainted:
             self.world.fail("T1", f"{process.name} notes {at} for {task}, its disk is elsewhere")
 
-    # -------------------------------------------------------------------- T2, T3: what is processed
+    # ------------------------------------------------------------------------ T2, T3: processing
 
     def processed(self, process: StreamsProcess, task: Task, offset: int) -> None:
         """A record was processed."""
@@ -215,12 +216,12 @@ class Books:
         book.is_orderly, book.owner = False, process
 
     def released(self, process: StreamsProcess, task: Task) -> None:
-        """An owner has said that it has released a task."""
+        """An owner has written that it has released a task."""
         book, held = self.book(task), held_by(process, task)
         if held is None or not self.is_member(process):
             return
         if self.owners(task, Role.RUNNING):
-            return  # it said so late
+            return  # a late record
         done = book.last.get((process.name, process.life), book.committed - 1) + 1
         if done != book.committed:
             self.world.fail(
@@ -233,7 +234,7 @@ class Books:
     # --------------------------------------------------------------------------------- T4: fencing
 
     def sends(self, process: StreamsProcess, place: TopicPartition) -> None:
-        """A process sends changes of state: it may, as far as it can know."""
+        """A process sends changes of state, which it may do as far as it can know."""
         task = Task(0, place.partition)
         if process.is_session_over:
             self.world.fail("T4", f"{process.name} writes changes of {task} without a session")
@@ -247,7 +248,7 @@ class Books:
         task = Task(0, place.partition)
         owners = self.owners(task, Role.RESTORING, Role.RUNNING)
         if self.book(task).owner not in (None, process) or owners not in ([], [process]):
-            # docs/streams-running.md: without transactions nothing fences what was on its way
+            # docs/streams-running.md: without transactions, records in flight are not fenced
             self.world.note("late write")
             if self.world.tracing:
                 self.world.trace.line(self.world.engine.now, process.name, "late write", str(task))
@@ -260,9 +261,9 @@ class Books:
         subscriptions: Mapping[str, Subscription],
         given: Mapping[str, frozenset[TopicPartition]],
     ) -> None:
-        """A leader has made a plan: whoever loses a task has a successor that is ready."""
+        """A leader has made a plan: each task that moves has a ready successor."""
         world = self.world
-        members = self._members  # one that is dead may have joined, and was ready then
+        members = self._members  # a dead one may have joined, and was ready then
         members.update((each.machine.member_id, each) for each in world.processes())
         if not set(subscriptions) <= members.keys():
             return
@@ -278,7 +279,9 @@ class Books:
             others = [members[each] for each in subscriptions]
             is_ready = any(self._is_ready(each, task) for each in others if each is not owner)
             if not is_ready and not self._is_overdue(owner):
-                world.fail("T5", f"{task} is taken from {owner.name}, and nobody is ready for it")
+                world.fail(
+                    "T5", f"{task} is taken from {owner.name}, and no member is ready for it"
+                )
 
     def leaves(self, process: StreamsProcess) -> None:
         """An instance ends because it was to leave: others have all its tasks."""
@@ -295,7 +298,7 @@ class Books:
         log = self.world.brokers.log(TopicPartition(CHANGELOG, task.partition))
         measured = min(process.joined_at - _MEASURED_MS, process.streams.changelog_reader.heard_at)
         slack = log.since(measured) - log.since(process.joined_at)
-        if log.shown_until > measured:  # a new leader told it of an earlier end
+        if log.shown_until > measured:  # a new leader reported an earlier end
             slack += log.end - log.shown
         return lag - slack <= self.world.plan.acceptable_recovery_lag
 
@@ -306,7 +309,7 @@ class Books:
     # -------------------------------------------------------------------------------- T7: failures
 
     def failed(self, process: StreamsProcess, event: TaskFailed) -> None:
-        """A task has failed: here nothing is broken that could make it."""
+        """A task has failed, though no fault here could cause that."""
         error = event.error
         self.world.fail(
             "T7", f"{event.task} failed at {process.name}: {type(error).__name__}: {error}"
@@ -317,7 +320,7 @@ class Books:
     def warms_up(
         self, subscriptions: Mapping[str, Subscription], given: Mapping[str, Assignment]
     ) -> None:
-        """A leader has made a plan: what begins to be learned is within the limit.
+        """Check a plan of the leader: the tasks that begin to be learned are within the limit.
 
         A standby that becomes a learner costs nothing, nor does what its owner lets go now.
         """
@@ -336,7 +339,7 @@ class Books:
 
 
 def held_by(process: StreamsProcess, task: Task) -> Held | None:
-    """Return a task as a process has it."""
+    """Return a task of a process."""
     instance = process.streams.instance
     owning = instance.owning if instance is not None else None
     return owning.held.get(task) if owning is not None else None

@@ -1,7 +1,7 @@
 """Logs of the simulated brokers, beside those of the group: changelogs, outputs, the control topic.
 
-What a producer sends arrives in order in each partition, some time later; it may arrive when its
-sender is dead already, or never. No batch is there twice: the producer is idempotent.
+Records of a producer arrive in order in each partition, some time later; they may arrive when the
+sender is dead already, or never. No batch is stored twice: the producer is idempotent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kohort.simulation.streams.process import StreamsProcess
     from kohort.simulation.streams.world import StreamsWorld
 
-# Share of what is on its way that is lost with its sender.
+# Share of the records in flight that are lost with their sender.
 _LOST = 0.5
 
 
@@ -37,7 +37,7 @@ class Log(Struct):
         pairs: Keys and values, by offset.
         times: When each of them arrived.
         state: The last value of each key.
-        shown: What a new leader takes for the end, until it knows better.
+        shown: The end that a new leader reports at first.
         shown_until: Until when.
     """
 
@@ -53,7 +53,7 @@ class Log(Struct):
         return len(self.pairs)
 
     def end_at(self, now: int) -> int:
-        """Return the end that a reader is told at a time."""
+        """Return the end that a reader gets at a time."""
         return min(self.shown, self.end) if now < self.shown_until else self.end
 
     def since(self, time: int) -> int:
@@ -72,7 +72,7 @@ class Brokers:
     """All logs.
 
     Attributes:
-        down_until: Until when nothing that is sent arrives, because leaders change.
+        down_until: Until when no record arrives, because leaders change.
     """
 
     def __init__(self, world: StreamsWorld) -> None:
@@ -88,7 +88,7 @@ class Brokers:
         return found
 
     def append(self, process: StreamsProcess, place: TopicPartition, pairs: list[Pair]) -> int:
-        """Something arrives; return the offset of its first record."""
+        """Append records that arrive; return the offset of the first one."""
         world, log = self.world, self.log(place)
         first = log.end
         log.pairs += pairs
@@ -100,7 +100,7 @@ class Brokers:
         return first
 
     def change_leaders(self, lasts_ms: int, hidden: int) -> None:
-        """Other brokers lead the partitions: nothing arrives meanwhile.
+        """Let other brokers lead the partitions; no record arrives meanwhile.
 
         Args:
             lasts_ms: How long that takes.
@@ -113,12 +113,12 @@ class Brokers:
 
 
 class _Sent(NamedTuple):
-    """What is on its way.
+    """Records in flight.
 
     Attributes:
         pairs: The records.
-        told: Makes what the sender is told, of the first offset.
-        future: Where it is told that.
+        told: Makes the sender's result from the first offset.
+        future: Gets the result.
         is_lost: Whether it is lost if its sender dies meanwhile.
     """
 
@@ -129,10 +129,10 @@ class _Sent(NamedTuple):
 
 
 class LogProducer:
-    """The producer of a process, as far as the runtime of streams uses one.
+    """The producer of a process: the part that the runtime of streams uses.
 
     Args:
-        process: Whose it is.
+        process: Its process.
     """
 
     def __init__(self, process: StreamsProcess) -> None:
@@ -158,7 +158,7 @@ class LogProducer:
         return self._post(place, pairs, lambda first: RecordMetadata(*place, first, -1))
 
     async def send_arrow(self, topic: str, table: pa.RecordBatch) -> asyncio.Future[object]:
-        """Send rows, which are of one partition."""
+        """Send rows of one partition."""
         place = TopicPartition(topic, table.column("partition")[0].as_py())
         keys, values = table.column("key").to_pylist(), table.column("value").to_pylist()
         pairs = list(zip(keys, values, strict=True))
@@ -191,7 +191,7 @@ class LogProducer:
         self._waiting.pop(future, None)
 
     def _arrive(self, place: TopicPartition) -> None:
-        """Let the next of a partition arrive, now or when it can."""
+        """Let the next records of a partition arrive, now or when possible."""
         process, engine, queue = self._process, self._world.engine, self._queues[place]
         blocked = max(process.up_blocked_until, self._world.brokers.down_until)
         if not process.alive and (queue[0].is_lost or blocked > engine.now):
@@ -209,9 +209,9 @@ class LogProducer:
             future.set_result(told)
 
     async def flush(self) -> None:
-        """Wait until nothing is on its way any more."""
+        """Wait until no record is in flight any more."""
         if self._waiting:
             await asyncio.wait(list(self._waiting))
 
     async def close(self, _timeout_s: float = 0.0) -> None:
-        """Do nothing: what is on its way arrives."""
+        """Do nothing: records in flight arrive."""

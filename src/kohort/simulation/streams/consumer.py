@@ -1,4 +1,4 @@
-"""The consumer of a simulated instance, which passes on to the member's machine."""
+"""The consumer of a simulated instance, on top of the member's machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _AGAIN_S = 0.1
 
 
 class _Membership:
-    """What the runtime asks of the member of a consumer."""
+    """The part of a consumer's member that the runtime uses."""
 
     def __init__(self, process: StreamsProcess) -> None:
         self._process = process
@@ -57,7 +57,7 @@ class _Membership:
 
 
 class GroupConsumer:
-    """The consumer of a process, as far as the runtime of streams uses one.
+    """The consumer of a process: the part that the runtime of streams uses.
 
     Args:
         application: Drives the member.
@@ -93,11 +93,11 @@ class GroupConsumer:
         self._application.join()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return what is assigned."""
+        """Return the assigned partitions."""
         return frozenset(self._application.believes)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Read nothing of these."""
+        """Stop reading partitions."""
         self._application.paused |= frozenset(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
@@ -111,7 +111,7 @@ class GroupConsumer:
         self._application.wake()
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Return how far it is from the end."""
+        """Return its lag."""
         position = self._application.positions.get(partition)
         return None if position is None else self._process.world.topics.end(partition) - position
 
@@ -191,7 +191,7 @@ class GroupConsumer:
         return verdict, code
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, object]:
-        """Return what the group has stored."""
+        """Return the offsets that the group has stored."""
         wanted = sorted(partitions)
         while True:
             request = positions.request(self._process, wanted)

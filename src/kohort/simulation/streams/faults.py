@@ -17,7 +17,7 @@ _LOOK_MS = 500
 
 
 def plan_own_faults(world: StreamsWorld) -> None:
-    """Let every fault of the scenario that is none of groups happen at its time."""
+    """Schedule every fault of the scenario that is not one of groups."""
     for each in world.scenario.faults:
         if each.kind in OWN_FAULTS:
             world.engine.at(each.at_ms, None, _happen, world, each)
@@ -35,7 +35,7 @@ def _happen(world: StreamsWorld, each: Fault) -> None:
 
 
 def stop_own_faults(world: StreamsWorld) -> None:
-    """Let none go on."""
+    """End all of these faults."""
     now = world.engine.now
     world.brokers.down_until = min(world.brokers.down_until, now)
     for log in world.brokers.logs.values():
@@ -50,14 +50,14 @@ def _process(world: StreamsWorld, each: Fault) -> StreamsProcess | None:
 
 
 def die_at_step(world: StreamsWorld, each: Fault) -> None:
-    """A process dies the next time that it comes to a step (`detail`)."""
+    """A process dies when it next reaches a step (`detail`)."""
     process = _process(world, each)
     if process is not None:
         process.dies_at = each.detail
 
 
 def leave_soon(world: StreamsWorld, each: Fault) -> None:
-    """An instance is told to leave; another one starts a while after it has ended, or never (0)."""
+    """An instance is asked to leave; another one starts a while after its end, or never (0)."""
     process = _process(world, each)
     if process is None or process.leaves_since is not None or process.application.closing:
         return

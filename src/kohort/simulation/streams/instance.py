@@ -1,4 +1,4 @@
-"""The product's instance, with simulated clients in place of those that need brokers."""
+"""The real instance, with simulated clients in place of those that need brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ APPLICATION = "app"
 
 
 def application_of(process: StreamsProcess, topology: Topology) -> Application:
-    """Return the application as a process has it."""
+    """Return the application of a process."""
     world = process.streams_world
 
     def make(task: Task, directory: StateDirectory | None) -> StreamTask:
@@ -54,7 +54,7 @@ class SimulatedInstance(StreamsInstance):
 
     Args:
         process: The process.
-        topology: Of the application.
+        topology: The topology of the application.
         settings: How the instance works.
     """
 
@@ -99,7 +99,7 @@ class SimulatedInstance(StreamsInstance):
 
 
 class SimulatedControl(ControlLog):
-    """The control topic, as a process has it that can die before and after it appends."""
+    """The control topic of a process that can die before and after it appends."""
 
     def __init__(
         self, process: StreamsProcess, consumer: AsyncConsumer, producer: AsyncProducer

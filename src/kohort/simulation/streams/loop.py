@@ -1,7 +1,7 @@
-"""An asyncio loop in virtual time: what a process does asynchronously happens in the simulation.
+"""An asyncio loop in virtual time, whose steps are events of the simulation.
 
-Each process has one. What is due happens to the process as everything else does: not while it
-stands still, and never once it is dead.
+Each process has one. Its steps happen like all events of the process: not while it is suspended,
+and never once it is dead.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# What ends may wait for something else once more, which is cancelled then.
+# A cancelled task may await something once more, which is cancelled, too.
 _ENDINGS = 20
 
 
 class ProcessDiedError(BaseException):
-    """The process has died in the middle of what it did."""
+    """The process has died in the middle of a step."""
 
 
 class VirtualLoop:
-    """The loop of one process, as far as asyncio and the runtime of streams use one.
+    """The loop of one process: the part that asyncio and the runtime of streams use.
 
     Args:
         client: The process.
-        check: Called after each step; it raises what ends the run.
+        check: Called after each step; raises the error that ends the run.
     """
 
     def __init__(self, client: Client, check: Callable[[], None]) -> None:
@@ -47,11 +47,11 @@ class VirtualLoop:
         self._loop = cast("asyncio.AbstractEventLoop", self)
 
     def begin(self, work: Coroutine[object, object, None]) -> None:
-        """Begin to do something."""
+        """Start a coroutine as a task."""
         _ = self.create_task(work)
 
     def end(self) -> None:
-        """End everything at once, because the process is dead; nothing of it has an effect."""
+        """End everything at once, without effects, because the process is dead."""
         self._is_ending = True
         for _ in range(_ENDINGS):
             if not self._tasks:
@@ -73,7 +73,7 @@ class VirtualLoop:
         *args: *Ts,
         context: Context | None = None,
     ) -> events.Handle:
-        """Have something called in the next step."""
+        """Schedule a call for the next step."""
         handle = events.Handle(callback, args, self._loop, context)
         self._ready.append(handle)
         if len(self._ready) == 1 and not self._is_ending:
@@ -89,7 +89,7 @@ class VirtualLoop:
         *args: *Ts,
         context: Context | None = None,
     ) -> events.TimerHandle:
-        """Have something called after a time in seconds."""
+        """Schedule a call after a time in seconds."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
@@ -99,7 +99,7 @@ class VirtualLoop:
         *args: *Ts,
         context: Context | None = None,
     ) -> events.TimerHandle:
-        """Have something called at a time."""
+        """Schedule a call at a time."""
         handle = events.TimerHandle(when, callback, args, self._loop, context)
         self._plan(max(0, ceil((when - self.time()) * 1000)), handle)
         return handle
@@ -111,13 +111,13 @@ class VirtualLoop:
             self._client.world.engine.after(delay_ms, self._client, self._run, (handle,))
 
     def _step(self) -> None:
-        """Do what is ready; what that makes ready comes in the next step."""
+        """Run the ready calls; calls that become ready run in the next step."""
         ready = list(self._ready)
         self._ready.clear()
         self._run(ready)
 
     def _run(self, handles: Sequence[events.Handle]) -> None:
-        asyncio._set_running_loop(self._loop)  # noqa: SLF001  # for those who write loops
+        asyncio._set_running_loop(self._loop)  # noqa: SLF001  # made for implementations of loops
         try:
             for handle in handles:
                 if not (self._client.alive or self._is_ending):
@@ -139,7 +139,7 @@ class VirtualLoop:
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """Begin to do something."""
+        """Start a coroutine as a task."""
         task = asyncio.Task(coro, loop=self._loop, name=name, context=context)
         self._tasks[task] = None
         task.add_done_callback(self._forget)
@@ -153,7 +153,7 @@ class VirtualLoop:
             self._client.world.machine_failed(self._client.name, error)
 
     def get_debug(self) -> bool:
-        """Whether asyncio looks for mistakes; it does not."""
+        """Whether asyncio is in debug mode; never."""
         return False
 
     def is_running(self) -> bool:
@@ -161,11 +161,11 @@ class VirtualLoop:
         return True
 
     def is_closed(self) -> bool:
-        """Whether it is closed; it never is."""
+        """Whether it is closed; never."""
         return False
 
     def call_exception_handler(self, context: dict[str, object]) -> None:
-        """Hear of an exception that nobody looked at; those that matter end the run."""
+        """Handle an exception that was not retrieved; those that matter end the run."""
 
     def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
-        """Hear of a timer that was cancelled."""
+        """Note that a timer was cancelled."""

@@ -1,7 +1,7 @@
 """A process with an instance of the application: a member of the group, driven by its own loop.
 
-The instance is the product's. What is simulated is what it uses: its consumer, which passes on to
-the member's machine, its producer, and its readers of logs.
+The instance is real. Its consumer (on top of the member's machine), its producer, and its readers
+of logs are simulated.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ Records = dict[TopicPartition, Sequence[ConsumerRecord]]
 
 
 class StreamsProcess(Client):
-    """A process that can die at any step of what it does.
+    """A process that can die at any step of its loop.
 
     Attributes:
         streams: Its application.
         dies_at: The step at which it dies; empty: none.
         slow_until: Until when it replays slowly.
         replays_per_s: How many records it replays per second while it is slow; 0: none.
-        heard_at: When the last request was sent that the coordinator answered as to a member.
+        heard_at: Sending time of the last request that the coordinator answered as a member's.
         leaves_since: Since when it is leaving; None: it stays.
-        joined_at: When it said last what it has.
-        lags: How far it was behind then, truly, by task.
+        joined_at: When it last sent its user data.
+        lags: Its true lags then, by task.
     """
 
     def __init__(self, world: World, plan: MemberPlan, life: int) -> None:
@@ -87,7 +87,7 @@ class StreamsProcess(Client):
         return self.world.engine.now - self.heard_at >= self.plan.session_timeout_ms
 
     def step(self, name: str) -> None:
-        """Come to a step of what its loop does.
+        """Reach a step of its loop.
 
         Raises:
             ProcessDiedError: It dies there.
@@ -96,7 +96,7 @@ class StreamsProcess(Client):
             raise ProcessDiedError(name)
 
     def dies(self, name: str) -> bool:
-        """Whether it dies at a step; it is dead then."""
+        """Kill it if it is to die at a step, and return whether it was."""
         is_dying = self.alive and self.dies_at == name
         if is_dying:
             self.world.note(f"died at: {name}")
@@ -106,7 +106,7 @@ class StreamsProcess(Client):
     def request(
         self, purpose: str, request: Message, done: Done, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> None:
-        """Send a request, and note whether the coordinator takes it for one of a member."""
+        """Send a request, and note whether the coordinator accepts it as a member's."""
         sent_at = self.world.engine.now
 
         def answered(response: Message | None) -> None:
@@ -123,7 +123,7 @@ class StreamsProcess(Client):
 
 
 class StreamsApplication(Application):
-    """What drives the member: the instance, on a loop of its own.
+    """The driver of the member: the instance, on a loop of its own.
 
     Attributes:
         loop: The loop.
@@ -132,7 +132,7 @@ class StreamsApplication(Application):
         changelog_reader: Reads changelogs.
         instance: The instance; None before the start.
         is_woken: Whether the next poll ends at once.
-        last_error: What a poll raised last.
+        last_error: The last error of a poll.
     """
 
     def __init__(self, client: Client) -> None:
@@ -162,14 +162,14 @@ class StreamsApplication(Application):
         self.loop.begin(self._live(self.instance))
 
     def join(self) -> None:
-        """Have the member join its group."""
+        """Let the member join its group."""
         self.client.tell(self._subscription())
 
     async def _live(self, instance: SimulatedInstance) -> None:
         restart_ms = 0
         try:
             await instance.run()
-        except Exception as error:  # noqa: BLE001  # what ends an instance is restarted
+        except Exception as error:  # noqa: BLE001  # an instance that ends with an error is restarted
             self.process.streams_world.ended(self.process, error)
             restart_ms = _RESTART_MS
         self.client.die(restart_ms)
@@ -178,7 +178,7 @@ class StreamsApplication(Application):
         """Return how long the next records take."""
         return int(self._takes.exponential(self.client.plan.process_ms))
 
-    # ------------------------------------------------------------------ what the simulation calls
+    # ------------------------------------------------------------------- called by the simulation
 
     def wake(self) -> None:
         """Look for news in a poll that waits."""
@@ -186,7 +186,7 @@ class StreamsApplication(Application):
             self._news.set_result(None)
 
     def grown(self, place: TopicPartition) -> None:
-        """Look for news of a log."""
+        """Check a log for new records."""
         self.control_reader.grown(place)
         self.changelog_reader.grown(place)
 
@@ -204,7 +204,7 @@ class StreamsApplication(Application):
     # ---------------------------------------------------------------------------------- its polls
 
     async def poll(self, timeout_ms: int) -> Records:  # type: ignore[override]  # driven by its loop
-        """Make the calls that are due, and return records once there are any."""
+        """Make due calls, and return records once there are any."""
         await asyncio.sleep(max(0, self.stalled_until - self.client.world.engine.now) / 1000)
         self.client.ask(Polled())
         until = self.loop.time() + timeout_ms / 1000
@@ -234,7 +234,7 @@ class StreamsApplication(Application):
         timer.cancel()
 
     def _taken(self) -> Records:
-        """Return records that are there."""
+        """Return the fetched records."""
         client, left = self.client, self.client.plan.batch
         world, found = client.world, cast("Records", {})
         for partition in sorted(client.machine.fetchable):
@@ -258,7 +258,7 @@ class StreamsApplication(Application):
     # ---------------------------------------------------------------------------------- its calls
 
     def serve(self) -> None:
-        """Make the calls that are due; those that end later do not keep others back."""
+        """Make due calls; slow ones do not delay the others."""
         while self.callbacks and self.client.alive:
             self._make(self.callbacks.popleft())
 

@@ -1,4 +1,4 @@
-"""A consumer without a group, as far as control topics and changelogs are read with one."""
+"""A consumer without a group: the part needed for control topics and changelogs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.simulation.streams.process import StreamsProcess
 
 _WAY_MS = 4
-# Nothing depends on how soon a poll that found nothing returns, and each takes steps.
+# Empty polls may return late: nothing depends on them, and each takes steps.
 _POLL_S = 1.0
 _MOST = 5_000
 
@@ -25,11 +25,11 @@ class LogReader:
     """Reads logs of the brokers.
 
     Args:
-        process: Whose it is.
-        is_throttled: Whether it is as slow as its process replays.
+        process: Its process.
+        is_throttled: Whether it is limited to the replay rate of its process.
 
     Attributes:
-        heard_at: When a fetch was answered last: lags are of that time.
+        heard_at: Time of the last answer to a fetch, and so of the lags.
     """
 
     def __init__(self, process: StreamsProcess, *, is_throttled: bool) -> None:
@@ -44,19 +44,19 @@ class LogReader:
         self.heard_at = 0
 
     def grown(self, place: TopicPartition) -> None:
-        """Have it look again, if it reads what has grown."""
+        """Wake it up, if it reads the partition that has grown."""
         if place in self._positions and place not in self._paused:
             self.wake()
 
     def wake(self) -> None:
-        """Have it look again."""
+        """Wake it up."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    # ------------------------------------------------------------------------------ what it reads
+    # --------------------------------------------------------------------------------- assignment
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these."""
+        """Read partitions."""
         self._positions = {each: self._positions.get(each, 0) for each in partitions}
         self._known_ends = {p: end for p, end in self._known_ends.items() if p in self._positions}
         self._paused &= self._positions.keys()
@@ -72,7 +72,7 @@ class LogReader:
         self.seek(partition, 0)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Read nothing of these."""
+        """Stop reading partitions."""
         self._paused.update(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
@@ -81,7 +81,7 @@ class LogReader:
         self.wake()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return what it reads."""
+        """Return the partitions that it reads."""
         return frozenset(self._positions)
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -89,7 +89,7 @@ class LogReader:
         return dict(self._positions)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Return how far it is from the end that its last fetch knew."""
+        """Return its lag as of the last fetch."""
         end = self._known_ends.get(partition)
         return None if end is None else max(0, end - self._positions[partition])
 
@@ -103,13 +103,13 @@ class LogReader:
         return dict.fromkeys(partitions, 0)
 
     async def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ends, as the leaders know them."""
+        """Return the ends, according to the leaders."""
         await self._way()
         now = self._process.world.engine.now
         return {each: self._brokers.log(each).end_at(now) for each in partitions}
 
     async def topic_metadata(self, _topics: Sequence[str]) -> Mapping[str, object]:
-        """Return nothing: these brokers give topics no ids."""
+        """Return nothing: these brokers have no topic ids."""
         return {}
 
     async def _way(self) -> None:
@@ -120,7 +120,7 @@ class LogReader:
     # -------------------------------------------------------------------------------------- polls
 
     async def poll(self, _timeout_ms: int = 0) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return what is new."""
+        """Return new records."""
         found = await self._fetch(_MOST)
         return {
             place: [
@@ -133,7 +133,7 @@ class LogReader:
     async def poll_arrow(
         self, _timeout_ms: int = 0, max_records: int | None = None
     ) -> pa.RecordBatch:
-        """Return what is new, as columns."""
+        """Return new records as columns."""
         import pyarrow as pa
 
         found = await self._fetch(max_records or _MOST)
@@ -171,7 +171,7 @@ class LogReader:
         return self._free_at > self._process.world.engine.now
 
     def _taken(self, most: int) -> dict[TopicPartition, tuple[int, list[Pair]]]:
-        """Return the next records, and note the ends that the answer has."""
+        """Return the next records, and note the ends in the answer."""
         process, now = self._process, self._process.world.engine.now
         rate = process.streams_world.replay_rate(process) if self._is_throttled else None
         self._free_at = max(self._free_at, process.down_blocked_until, process.up_blocked_until)

@@ -1,4 +1,4 @@
-"""T6: once nothing goes wrong any more, the application comes to rest, and is balanced."""
+"""T6: once faults end, the application comes to rest, and is balanced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_rest(world: StreamsWorld) -> None:
-    """Check it.
+    """Check that the application is at rest and balanced.
 
     Raises:
         ViolationError: Something is still under way, or the loads differ too much.
@@ -36,7 +36,7 @@ def every_task(world: StreamsWorld) -> list[Task]:
 
 
 def unrest(world: StreamsWorld) -> str | None:
-    """Return what is still under way, or not as it should be in the end."""
+    """Return what is still under way or wrong."""
     processes = [each for each in world.processes() if not each.application.closing]
     if not processes:
         return None

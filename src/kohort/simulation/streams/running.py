@@ -1,4 +1,4 @@
-"""One run of a simulated stream application: faults, then calm, then the question of T6."""
+"""One run of a simulated stream application: faults, then calm, then a check of T6."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(
     """Run a scenario.
 
     Args:
-        scenario: What is to happen.
+        scenario: The scenario.
         keep_lines: Whether the outcome has the trace.
         trace: Whether the outcome has a hash of the trace.
     """
@@ -57,7 +57,7 @@ def run(
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Have instances log nothing: their warnings are about what is simulated."""
+    """Silence the instances' logs: their warnings are about simulated faults."""
     was = logger.disabled
     logger.disabled = True
     try:

@@ -1,4 +1,4 @@
-"""What is to happen to a simulated stream application; a seed decides all of it."""
+"""The scenario of a simulated stream application, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ GROUP_KINDS = (
 """The faults of groups that a stream application meets too."""
 
 OWN_KINDS = ("die_at_step", "leave_soon", "slow", "stuck", "new_leaders")
-"""The faults that only it has; `faults` says what they do."""
+"""The faults that only it has, see `faults`."""
 
 _INJECTED = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "OffsetFetch", "LeaveGroup")
 _CODES = (
@@ -77,14 +77,14 @@ class StreamsScenario(Struct, frozen=True, kw_only=True):
     Attributes:
         group: Members, topics, network and faults.
         handover: "until-grant" or "draft".
-        acceptable_recovery_lag: As in `LearnerSettings`, and so the next five.
+        acceptable_recovery_lag: As in `LearnerSettings`, like the next five.
         max_warmup_learners: 0: no limit.
         num_standby_replicas: Standbys of each task.
         imbalance: `stream_imbalance_percentage`.
         is_partial: `learner_partial_rebalance`.
         scale_down_timeout_ms: 0: never.
-        commit_interval_ms: As in `StreamSettings`, and so the next one.
-        checkpoint_interval_ms: Time between checkpoints of what is followed.
+        commit_interval_ms: As in `StreamSettings`, like the next one.
+        checkpoint_interval_ms: Time between checkpoints of followed tasks.
         has_disks: Whether state outlives a process.
         replays_per_s: How many changelog records an instance replays per second; 0: any number.
     """
@@ -104,11 +104,11 @@ class StreamsScenario(Struct, frozen=True, kw_only=True):
 
     @property
     def seed(self) -> int:
-        """What decides what chance decides."""
+        """The seed of all random choices."""
         return self.group.seed
 
     def learners(self) -> LearnerSettings:
-        """Return what the group agrees on."""
+        """Return the settings of the group for learners."""
         return LearnerSettings(
             handover="draft" if self.handover == "draft" else "until-grant",
             acceptable_recovery_lag=self.acceptable_recovery_lag,
@@ -239,9 +239,9 @@ def from_json(text: str) -> StreamsScenario:
     """Return the scenario of a text.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not one.
     """
     try:
         return msgspec.json.decode(text, type=StreamsScenario)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"no scenario of a stream application: {error}") from None
+        raise ConfigError(f"not a scenario of a stream application: {error}") from None

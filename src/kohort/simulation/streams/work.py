@@ -1,7 +1,7 @@
-"""What simulated instances process: how often each record was counted, by key.
+"""The processing of simulated instances, which count how often each record was processed.
 
-A value has a byte for each record of its key, which says how often that was counted. So a state
-tells of every record whether it was lost, and how often it was processed.
+A value has a byte for each record of its key, with the number of times it was counted. So a state
+shows for every record whether it was lost, and how often it was processed.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def _place(offset: int, key: int) -> int:
 
 
 class Disk(Struct):
-    """What of one task is on the disk of one instance.
+    """The state of one task on the disk of one instance.
 
     Attributes:
         flushed: The state.
-        checkpoint: Up to where that has the changelog; None: not known.
+        checkpoint: The offset up to which it has the changelog; None: not known.
         user: The process that has it open; None: none.
     """
 
@@ -77,17 +77,17 @@ class SimulatedStore:
         self.state[key] = self._changed[key] = bytes(value)
 
     def restore(self, pairs: Iterable[Pair], /) -> None:
-        """Take over changes."""
+        """Apply changes."""
         for key, value in pairs:
             self.state[key] = value or b""
 
     def changes(self) -> Sequence[Pair]:
-        """Return what changed since the last call."""
+        """Return the changes since the last call."""
         changed, self._changed = self._changed, {}
         return list(changed.items())
 
     def flush(self) -> None:
-        """Put it on disk."""
+        """Write the state to disk."""
         task = self._task
         task.process.step("flush")
         if task.disk is not None and task.process.alive:
@@ -98,9 +98,9 @@ class SimulatedTask:
     """One task.
 
     Args:
-        process: Where it is.
-        task: Which.
-        disk: Where its state is kept; None: nowhere.
+        process: Its process.
+        task: The task.
+        disk: Its disk; None: in memory.
     """
 
     def __init__(self, process: StreamsProcess, task: Task, disk: Disk | None) -> None:
@@ -117,15 +117,15 @@ class SimulatedTask:
         self._positions: dict[TopicPartition, int] = {}
 
     def add(self, _partition: TopicPartition, records: Sequence[ConsumerRecord], /) -> None:
-        """Take records."""
+        """Add records."""
         self._waiting += (each.offset for each in records)
 
     def is_paused(self, _partition: TopicPartition, /) -> bool:
-        """Whether it has enough."""
+        """Whether it has enough records."""
         return len(self._waiting) > _ENOUGH
 
     def set_at_end(self, _partition: TopicPartition, _is_at_end: bool, /) -> None:
-        """It reads one partition only."""
+        """Do nothing: it only reads one partition."""
 
     async def process_some(self, budget: int, /) -> int:
         """Process some records, which takes a while."""
@@ -150,7 +150,7 @@ class SimulatedTask:
 
     @property
     def place(self) -> TopicPartition:
-        """What it reads."""
+        """The partition that it reads."""
         topic = STATELESS if self.task.sub_topology else INPUT
         return TopicPartition(topic, self.task.partition)
 
@@ -159,7 +159,7 @@ class SimulatedTask:
         return self._positions
 
     def close(self) -> None:
-        """Let go of the disk."""
+        """Release the disk."""
         if self.disk is not None and self.disk.user is self.process:
             self.disk.user = None
 
@@ -168,9 +168,9 @@ class SimulatedDirectory:
     """The directory of one task at one instance.
 
     Args:
-        process: Who opens it.
+        process: The process that opens it.
         task: The task.
-        disk: What is there.
+        disk: Its content.
     """
 
     def __init__(self, process: StreamsProcess, task: Task, disk: Disk) -> None:
@@ -180,12 +180,12 @@ class SimulatedDirectory:
         self._place = TopicPartition(CHANGELOG, task.partition)
 
     def read_checkpoint(self) -> Mapping[TopicPartition, int]:
-        """Return up to where the changelog is on disk."""
+        """Return the offset up to which the disk has the changelog."""
         at = self.disk.checkpoint
         return {} if at is None else {self._place: at}
 
     def write_checkpoint(self, offsets: Mapping[TopicPartition, int], /) -> None:
-        """Note that."""
+        """Store such an offset."""
         process, at = self._process, offsets.get(self._place)
         process.step("checkpoint")
         if process.alive and at is not None:

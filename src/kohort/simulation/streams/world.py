@@ -1,4 +1,4 @@
-"""A simulated stream application: a group whose members are instances, and the logs they write."""
+"""A simulated stream application: a group whose members are instances, and their logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from kohort.streams.interface import Pair, StateDirectory
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupRecord
 
-# Rules of groups that do not hold here: learning takes rebalances, and a loop takes steps.
+# Rules of groups that do not apply: learning takes rebalances, and a loop takes steps.
 _NOT_HERE = frozenset({"L4", "L8"})
 CHECKERS = Checkers(each for each in RULES if each.name not in _NOT_HERE)
 
@@ -43,13 +43,13 @@ logger = logging.getLogger("kohort.streams")
 
 
 class StreamsWorld(World):
-    """Everything of one run.
+    """The complete state of a run.
 
     Attributes:
-        plan: What is to happen.
-        topology: Of the application.
+        plan: The scenario.
+        topology: The topology of the application.
         brokers: Changelogs, outputs and the control topic.
-        books: What the rules compare with.
+        books: The records for the rules.
     """
 
     def __init__(self, plan: StreamsScenario, *, trace: Trace | None = None) -> None:
@@ -67,7 +67,7 @@ class StreamsWorld(World):
         self._disks: dict[tuple[str, Task], Disk] = {}
         self._running: dict[StreamsProcess, None] = {}
 
-    # -------------------------------------------------------------------------- what processes use
+    # ------------------------------------------------------------------------------- for processes
 
     def assignors_for(self, client: Client) -> Mapping[str, Assignor]:
         """Return the assignor of a process, by its name."""
@@ -116,7 +116,7 @@ class StreamsWorld(World):
         return SimulatedDirectory(process, task, disk)
 
     def lags_of(self, process: StreamsProcess) -> dict[Task, int]:
-        """Return how far a process is behind with each task of which it has state, truly."""
+        """Return the true lags of a process with the tasks of which it has state."""
         instance = process.streams.instance
         owning = instance.owning if instance is not None else None
         found: dict[Task, int] = {}
@@ -134,7 +134,7 @@ class StreamsWorld(World):
                 found[task] = end - (at or 0)
         return found
 
-    # ------------------------------------------------------------------------------- what happens
+    # ------------------------------------------------------------------------------------- events
 
     def sends(self, process: StreamsProcess, place: TopicPartition) -> None:
         """A process sends changes of state."""
@@ -148,7 +148,7 @@ class StreamsWorld(World):
         self.books.arrived(process, place, pairs)
 
     def happened(self, process: StreamsProcess, event: StreamsEvent) -> None:
-        """An instance reports something."""
+        """An instance reports an event."""
         self.note(event.kind)
         if self.tracing:
             task = getattr(event, "task", "")
@@ -176,7 +176,7 @@ class StreamsWorld(World):
         self.books.committed(records)
 
     def client_died(self, client: Client) -> None:
-        """A process is dead: end what its loop was about to do."""
+        """A process is dead: end its loop."""
         super().client_died(client)
         for disk in self._disks.values():
             if disk.user is client:
@@ -199,7 +199,7 @@ class StreamsWorld(World):
             raise
 
     def machine_failed(self, who: str, error: Exception) -> NoReturn:
-        """End the run likewise."""
+        """End the run, like `fail`."""
         try:
             super().machine_failed(who, error)
         except Exception as failure:
@@ -208,12 +208,12 @@ class StreamsWorld(World):
         raise AssertionError("a machine that fails ends the run")
 
     def raise_broken(self) -> None:
-        """Raise what ends the run, if anything does."""
+        """Raise the error that ends the run, if there is one."""
         if self._broken is not None:
             raise self._broken
 
     def close(self) -> None:
-        """End all processes; nothing counts any more."""
+        """End all processes, after the end of the run."""
         self._broken = None
         for process in list(self._running):
             process.alive = False

@@ -1,7 +1,7 @@
-"""One run of a transactional producer: the machine that ships, and a shell without a network.
+"""One run of a transactional producer: the real machine, and a shell without a network.
 
-It is a generator: it yields a request and is sent the answer, None when there is none. Calls
-end before they are done where the scenario has time run out; the application then calls again.
+It is a generator: it yields a request and gets the answer, None when there is none. Calls may time
+out before they are done; the application then calls again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Request: TypeAlias = TransactionEvent | Produce
 
 
 class Fate(Enum):
-    """What the application was told of a transaction."""
+    """The result of a transaction, as the application knows it."""
 
     OPEN = "nothing yet"
     COMMITTED = "committed"
@@ -62,8 +62,8 @@ class Sent(Struct):
     """One transaction, as its application knows it.
 
     Attributes:
-        values: What was acknowledged, by partition.
-        fate: What became of it.
+        values: The acknowledged values, by partition.
+        fate: Its result.
         may_commit: Whether a commit was ever asked for.
         wanted: Whether the application meant to commit it from the start.
         has_failed: Whether a record was given up.
@@ -89,9 +89,9 @@ class Client:
 
     Args:
         name: Its transactional id.
-        number: Which of the processes that ever had it.
+        number: Number of the process among those with this id.
         chance: Decides what the application does.
-        partitions: Where it may write to.
+        partitions: The partitions that it may write to.
         has_v2: Whether the cluster has version 2 of transactions (KIP-890).
         impatience: How likely it is that a call without an answer is given up.
         most: How many transactions it makes.
@@ -127,12 +127,12 @@ class Client:
         self._got_lost = False
 
     def __repr__(self) -> str:
-        """Say who it is."""
+        """Return its name and number."""
         return f"{self.name}.{self.number}"
 
     @property
     def state(self) -> TransactionState:
-        """Where the machine stands."""
+        """The state of the machine."""
         return self.machine.session.state
 
     def work(self) -> _Steps:
@@ -160,7 +160,7 @@ class Client:
             yield from self._end_with(sent, commits=commits)
 
     def _end_with(self, sent: Sent, *, commits: bool) -> _Steps:
-        """Ask for the end once, and note what that has told."""
+        """Ask for the end once, and note the result."""
         before = self.machine.session
         yield from self._call(Commit() if commits else Abort())
         if self.state is S.READY:
@@ -172,7 +172,7 @@ class Client:
             sent.fate = Fate.UNKNOWN if sent.may_commit and unsure else Fate.ABORTED
 
     def _flush(self, most: int = 9) -> _Steps:
-        """Write what waits, until something fails."""
+        """Write waiting records, until something fails."""
         writing, self._waiting = self._waiting[:most], self._waiting[most:]
         for value in writing:
             if self.state in (S.IN_TRANSACTION, S.COMMITTING):
@@ -183,7 +183,7 @@ class Client:
         self._run(Failed(KafkaError(error)))
 
     def _write(self, value: str, sent: Sent) -> _Steps:
-        """Write a record; one that gets no answer is sent again, but not for ever."""
+        """Write a record; without an answer, send it again a limited number of times."""
         where = self._chance.choice(self._partitions)
         self._run(Touched())
         if not self._has_v2 and where not in self._added:
@@ -234,7 +234,7 @@ class Client:
         return decision.step
 
     def _call(self, event: object) -> _Steps:
-        """Make a call of the application; again where it ends before it is done."""
+        """Make a call of the application; repeat it if it ends before it is done."""
         self._got_lost = False
         self._calls += 1
         if self._calls > _MOST_CALLS:

@@ -36,8 +36,8 @@ class Produce(Struct, frozen=True):
 
     Attributes:
         transactional_id: Name of the producer.
-        producer: What it takes itself for.
-        partition: Where to.
+        producer: Its id and epoch, by its own account.
+        partition: The partition.
         batch: The batch.
         implied: Whether writing is enough to join the transaction (KIP-890).
     """
@@ -50,18 +50,18 @@ class Produce(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """An error, or none, and who the producer is from now on."""
+    """An error, or none, and the producer's id and epoch from now on."""
 
     error: ErrorCode
     producer: Producer | None = None
 
 
 class Partition:
-    """A partition's log, and what is known of producers.
+    """A partition's log, and its state of producers.
 
     Attributes:
         stored: The batches.
-        producers: What the newest of them say of producers.
+        producers: The state of producers after them.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Partition:
         return len(self.stored) if first_open is None else first_open
 
     def append(self, batch: bytes) -> None:
-        """Append a producer's batch, unless it is there.
+        """Append a producer's batch, unless it is stored already.
 
         Raises:
             KafkaError: The producer may not write it.
@@ -99,7 +99,7 @@ class Partition:
         self.producers.apply(parse_header(stored), stored)
 
     def save(self) -> None:
-        """Write a snapshot of what is known of producers."""
+        """Write a snapshot of the state of producers."""
         self._snapshot = (len(self.stored), self.producers.to_json())
 
     def restart(self) -> None:
@@ -112,7 +112,7 @@ class Partition:
     def readable(self) -> Iterator[tuple[str, bool]]:
         """Yield the values up to the last stable offset, and whether each counts (KIP-98).
 
-        That is worked out as clients do it, from the list of aborted transactions.
+        This is computed as in clients, from the list of aborted transactions.
         """
         aborted = self.producers.aborted_within(0, self.stable)
         for stored in self.stored[: self.stable]:
@@ -137,7 +137,7 @@ class Cluster:
     Attributes:
         partitions: By their names.
         log: The coordinator's log.
-        unwritten: Markers that partitions have not got.
+        unwritten: Markers that partitions do not have yet.
         now: Milliseconds.
     """
 
@@ -159,14 +159,14 @@ class Cluster:
     # ------------------------------------------------------------------------------ requests
 
     def fresh_id(self, name: str) -> int:
-        """Return a number for a producer that may need another, else -1."""
+        """Return an id for a producer that may need a new one, else -1."""
         if not self._coordinator.needs_id(name):
             return -1
         self._next_id += 1
         return self._next_id
 
     def handle(self, request: TransactionEvent | Produce) -> Answer:
-        """Do what is asked."""
+        """Handle a request."""
         if isinstance(request, Produce):
             return Answer(self._produce(request))
         effects = self._decide(request)
@@ -198,7 +198,7 @@ class Cluster:
             self.unwritten[effects.markers.transactional_id] = effects.markers
         self._check_log()
 
-    # ------------------------------------------------------------------- what happens by itself
+    # ---------------------------------------------------------------------- without a request
 
     def write_marker(self, name: str, partition: TopicPartition | None) -> None:
         """Tell one partition how a producer's transaction ended, then the coordinator."""
@@ -215,7 +215,7 @@ class Cluster:
             self._decide(MarkersWritten(name))
 
     def pass_time(self, ms: int) -> None:
-        """Let the clock go on, and do what is due."""
+        """Advance the clock, and do what is due."""
         self.now += ms
         wall_ms = _WALL_MS + self.now
         while (effects := self._coordinator.decide_due(self.now, wall_ms)) is not None:
@@ -235,7 +235,7 @@ class Cluster:
         self.log = [each for each in last.values() if each.value is not None]
 
     def _check_log(self) -> None:
-        """X6: the log says what the coordinator knows, but for what is not in the log."""
+        """X6: the log has everything that the coordinator knows and logs."""
         folded: Transactions = TransactionCoordinator(self._config).log
         for record in self.log:
             folded = fold(folded, record)

@@ -1,6 +1,6 @@
 """Bugs planted into transactions: every row of the coordinator's table and of the producer's.
 
-A bug is caught when a history that is without fault breaks a rule with it (X1 to X8).
+A bug is caught when a history that passes without it breaks a rule (X1 to X8).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def bugs() -> Iterator[Bug]:
 
 
 def caught_by(bug: Bug, scenarios: Iterable[TransactionScenario]) -> tuple[str, int]:
-    """Run histories until a rule is broken; return which, and the seed.
+    """Run histories until a rule is broken; return the rule, and the seed.
 
     The rule is empty when the bug survives.
     """

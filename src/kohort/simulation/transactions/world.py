@@ -1,4 +1,4 @@
-"""One history: processes with transactional ids, what goes wrong, and what must hold (X1 to X8)."""
+"""One history: processes with transactional ids, faults, and the rules X1 to X8."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _TIMEOUT_MS = 60_000
 
 
 class TransactionScenario(Struct, frozen=True, kw_only=True):
-    """What is to happen; chances are of each step.
+    """A scenario; probabilities are per step.
 
     Attributes:
-        seed: Of everything that is drawn.
+        seed: Seed of all random choices.
         has_v2: Whether producers speak version 2 of transactions (KIP-890).
         names: How many transactional ids there are.
         partitions: How many partitions.
-        processes: How many processes there are of each name, one after the other.
+        processes: How many processes each name has, one after the other.
         transactions: How many transactions each process makes.
         is_exhausted: Whether the epochs of the first name are nearly used up.
         lost_requests: How often a request is lost.
-        lost_answers: How often its answer is.
-        late: How often a request without an answer comes once more, later.
+        lost_answers: How often an answer is lost.
+        late: How often a request without an answer arrives once more, later.
         impatience: How often a call without an answer is given up.
         crashes: How often the coordinator is lost, with a whole or a compacted log.
         restarts: How often a partition restarts.
-        pauses: How often so much time passes that transactions time out.
-        deaths: How often a process ends and another takes its name; the first may still be there.
+        pauses: How often enough time passes for transactions to time out.
+        deaths: How often a process ends and another takes its name; the first may still be alive.
     """
 
     seed: int
@@ -97,14 +97,14 @@ def drawn(seed: int) -> TransactionScenario:
 
 
 class TransactionOutcome(Struct, frozen=True):
-    """What came of a history.
+    """The result of a history.
 
     Attributes:
         scenario: The history.
         verdict: "ok", the rule that was broken, or X8: something raised.
-        complaint: What the rule says.
-        notes: How often which thing happened.
-        lines: What happened, when it was asked for.
+        complaint: The complaint.
+        notes: How often each thing happened.
+        lines: The events, when they were asked for.
     """
 
     scenario: TransactionScenario
@@ -126,7 +126,7 @@ class World:
     """A history while it happens.
 
     Args:
-        scenario: What is to happen.
+        scenario: The scenario.
     """
 
     def __init__(self, scenario: TransactionScenario) -> None:
@@ -147,10 +147,10 @@ class World:
         self._stable = dict.fromkeys(self._cluster.partitions, 0)
 
     def run(self) -> None:
-        """Let it happen, then let everything come to rest, and check.
+        """Run the history, let everything come to rest, and check.
 
         Raises:
-            RuleBrokenError: Something is not as it must be.
+            RuleBrokenError: A rule is broken.
         """
         if self.scenario.is_exhausted:
             self._wear_out()
@@ -170,7 +170,7 @@ class World:
             raise RuleBrokenError("X4", f"{[*self._cluster.known]} are never forgotten")
 
     def _rest(self, ms: int) -> None:
-        """Let time pass, and what is on its way arrive."""
+        """Let time pass, and late requests arrive."""
         self._go_on(lambda: bool(self._late))
         self._cluster.pass_time(ms)
         self._go_on(lambda: bool(self._cluster.unwritten))
@@ -300,11 +300,11 @@ class World:
         self.lines.append(f"late {client!r} {_short(request)}: {_told(answer)}")
 
     def _handled(self, client: Client, request: Request) -> Answer:
-        """X5: once another process has been given the name, nothing of the former is done."""
+        """X5: once another process has the name, requests of the former one have no effect."""
         name = request.transactional_id
         if isinstance(request, (InitProducer, EndAndRenew)):
             request = replace(request, fresh_id=self._cluster.fresh_id(name))
-        is_new = name not in self._cluster.known  # or was forgotten, and who had it with it
+        is_new = name not in self._cluster.known  # or was forgotten, together with its holder
         answer = self._cluster.handle(request)
         if answer.error is ErrorCode.NONE:
             if isinstance(request, InitProducer) and (is_new or request.expected is None):
@@ -335,7 +335,7 @@ class World:
         return found
 
     def _check(self) -> None:
-        """X1 to X3: what may be read now is committed, whole, and stays what it is."""
+        """X1 to X3: readable values are committed, complete, and never change."""
         sent = self._transactions()
         for name, partition in self._cluster.partitions.items():
             if partition.stable < self._stable[name]:
@@ -364,7 +364,7 @@ class World:
             raise RuleBrokenError("X1", f"{where} lacks {missing} of {title}")
 
     def _check_rest(self, kept: list[str]) -> None:
-        """X1, X4, X7: each transaction is there or not, all has ended, producers can go on."""
+        """X1, X4, X7: transactions are complete or absent, all have ended, producers can go on."""
         read = {value for values in self._read.values() for value in values}
         for title, (sent, _) in self._transactions().items():
             there = {*sent.values} & read
@@ -411,6 +411,6 @@ def run(scenario: TransactionScenario) -> TransactionOutcome:
         world.run()
     except RuleBrokenError as error:
         verdict, complaint = error.checker, str(error)
-    except Exception as error:  # noqa: BLE001  # a machine that raises is what is looked for
+    except Exception as error:  # noqa: BLE001  # a machine that raises is a finding
         verdict, complaint = CRASHED, f"{type(error).__name__}: {error}"
     return TransactionOutcome(scenario, verdict, complaint, world.notes, world.lines)

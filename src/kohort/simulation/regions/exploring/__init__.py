@@ -1,4 +1,4 @@
-"""Every order of events of a small region, over the machines that run everywhere."""
+"""Every order of events of a small region, on the real machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an input of a machine leads to in a small region, and what the log, group and sink do."""
+"""The effects of inputs in a small region, and the behaviour of log, group and sink."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SETTINGS = RegionSettings(group_id="group", mode=PERIODIC, max_resets=NEVER)
 
 
 class Acting:
-    """Puts inputs into machines; the same ones for all states.
+    """Passes inputs to machines, which are shared by all states.
 
     Args:
         partitions: The partitions of the topic.
@@ -90,13 +90,13 @@ class Acting:
     # ---------------------------------------------------------------------------------- machines
 
     def tell_operator(self, at: State, number: int, event: OperatorInput) -> State:
-        """Put an input into an operator, and do what it wants."""
+        """Pass an input to an operator, and carry out its effects."""
         process = at.processes[number]
         if not process.is_alive or at.wrong:
             return at
         try:
             effects = self._operator(process).decide(event, NOW)
-        except Exception as error:  # noqa: BLE001  # a machine that raises is what is looked for
+        except Exception as error:  # noqa: BLE001  # a machine that raises is a finding
             return replace(at, wrong=f"R8: {type(error).__name__}: {error}")
         session = effects.session
         assert isinstance(session, type(process.operator))
@@ -123,13 +123,13 @@ class Acting:
     def tell_controller(
         self, at: State, number: int, event: ControllerInput, snapshot_every: int = NEVER
     ) -> State:
-        """Put an input into a candidate, and do what it wants."""
+        """Pass an input to a candidate, and carry out its effects."""
         process = at.processes[number]
         if not process.is_alive or at.wrong:
             return at
         try:
             effects = self._candidate(process, snapshot_every).decide(event, NOW)
-        except Exception as error:  # noqa: BLE001  # a machine that raises is what is looked for
+        except Exception as error:  # noqa: BLE001  # a machine that raises is a finding
             return replace(at, wrong=f"R8: {type(error).__name__}: {error}")
         session = effects.session
         assert isinstance(session, type(process.controller))
@@ -153,7 +153,7 @@ class Acting:
         return cut_log(self.tell_controller(at, number, folded))
 
     def tick(self, at: State, number: int, rushed: ControllerSession) -> State:
-        """A deadline of a candidate comes now, as it is in what the candidate knows."""
+        """A deadline of a candidate comes now, by the times in its session."""
         process = replace(at.processes[number], controller=rushed)
         at = self.tell_controller(put(at, process), number, Tick())
         process = at.processes[number]
@@ -169,7 +169,7 @@ class Acting:
         return share(self.tell_both(at, number, len(at.log) - 1))
 
     def die(self, at: State, number: int, *, leaves: bool = False) -> State:
-        """A process ends; what it has sent may still arrive."""
+        """A process ends; records in flight may still arrive."""
         process = at.processes[number]
         sent = tuple(each.records for each in (process.said, process.decided) if each is not None)
         gone = Process(
@@ -190,7 +190,7 @@ class Acting:
         return share(put(at, process))
 
     def join_again(self, at: State, number: int) -> State:
-        """A member that was thrown out learns it."""
+        """A removed member learns that."""
         return share(put(at, replace(at.processes[number], is_member=True)))
 
     # ---------------------------------------------------------------------------------- the log
@@ -241,7 +241,7 @@ def put(at: State, process: Process) -> State:
 
 
 def calmed(process: Process) -> ControllerSession:
-    """Return what a candidate knows without the times that only this moment had."""
+    """Return a candidate's session without times that are only valid now."""
     return replace(
         process.controller,
         waiting_since=NOW,
@@ -255,7 +255,7 @@ def calmed(process: Process) -> ControllerSession:
 
 
 def cut_log(at: State) -> State:
-    """Forget the states of the log that everybody who lives has read."""
+    """Forget the states of the log that all live processes have read."""
     slowest = min((e.folded_to for e in at.processes if e.is_alive), default=at.head.offset)
     first = next((i for i, each in enumerate(at.log) if each.offset >= slowest), 0)
     return replace(at, log=at.log[first:]) if first else at
@@ -309,7 +309,7 @@ def _check_fold(before: RegionState, after: RegionState) -> str:
 
 
 def share(at: State) -> State:
-    """The group tells members what they get and what they give up; each reconciles alone."""
+    """The group assigns and revokes partitions; each member reconciles alone."""
     wanted = _target(at)
     for each in at.processes:
         going = each.owned - wanted[each.number] - each.revoking

@@ -1,8 +1,8 @@
 """Which states of a small region are the same.
 
-Offsets of the log, attempts, checkpoints, epochs and what operators number are counted up for ever.
-Only which are equal and which came first can matter: new ones follow from the newest there is. So
-each is replaced by its rank among those of its kind in the whole state.
+Offsets of the log, attempts, checkpoints, epochs and the numbers of operators are counted up for
+ever. Only equality and order can matter, as new ones follow the newest one. So each is replaced by
+its rank among those of its kind in the whole state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIELDS: Mapping[str, int] = {
     "shown": CHECKPOINT,
     "epoch": EPOCH,
 }
-# Said to people, the same for all, following from the rest, or counted and never compared.
+# For people, the same for all, determined by the rest, or counted and never compared.
 _IGNORED = frozenset(
     """host process client_id token settings resets wait waiting_since progress progress_at seen
     missing members strangers publish_after why writer digest folded claim_again
@@ -193,7 +193,7 @@ def _field(kind: type[Struct], name: str) -> Callable[[_Form, Any, Any], None]:
 
 
 def _seq(form: _Form, of: object, value: int) -> None:
-    """What an operator numbers is of that operator; 0 stands for none."""
+    """A record number belongs to its operator; 0: none."""
     who = getattr(of, "operator", None) or getattr(of, "id", None)
     whose = form.owner if who is None else f"{who.name}/{who.incarnation}"
     form.number(("seq", whose), value)
@@ -213,7 +213,7 @@ _WALKS: dict[type[Any], _Walk] = {}
 
 
 class Keys:
-    """Works out keys of states; remembers the forms of what many states share."""
+    """Computes keys of states; caches the forms of values that many states share."""
 
     def __init__(self) -> None:
         self._forms: dict[int, tuple[object, _Form]] = {}
@@ -231,7 +231,7 @@ class Keys:
         return form
 
     def key(self, state: State) -> bytes:
-        """Return what two states share when nothing that can happen tells them apart."""
+        """Return a key that is equal for states that no event can distinguish."""
         forms = [self._form(each, "") for each in state.log]
         for process in state.processes:
             owner = f"op-{process.number}/{process.life}"

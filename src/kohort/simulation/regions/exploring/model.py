@@ -1,7 +1,8 @@
-"""What can happen in a small region, and what can go wrong, one event at a time.
+"""The steps and perturbations of a small region, one event at a time.
 
-Time stands still: whatever may happen at some time may happen now. What takes its time in a real
-region (an append, a cut, a delivery, a message of the group) is on its way here until it is picked.
+There is no clock: any event that may happen at some time may happen now. Work that takes time in a
+real region (an append, a cut, a delivery, a message of the group) is pending here until it is
+picked.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ KINDS = (
     "slow listener",
     "leave",
 )
-"""What can go wrong, by name."""
+"""The perturbations, by name."""
 # After these a region goes on without repeating anything.
 _GENTLE = frozenset({"rebalance", "snapshot", "second controller"})
 _READING = (OperatorState.SUBSCRIBED, OperatorState.RECORDS_FETCHED, OperatorState.RESET_COMPLETE)
@@ -66,10 +67,10 @@ class SmallRegion:
     Args:
         operators: How many processes there are.
         partitions: How many partitions.
-        perturbations: How many things may go wrong.
+        perturbations: Most perturbations in one run.
         records: How many records each partition gets.
-        kinds: What may go wrong.
-        is_cold: Whether it begins with nothing; else both operators read, and one is chosen.
+        kinds: The kinds of perturbations.
+        is_cold: Whether no process has started; otherwise both operators read, and one is chosen.
     """
 
     def __init__(
@@ -108,15 +109,15 @@ class SmallRegion:
         raise RuntimeError("a region that nothing disturbs does not come to rest")
 
     def key(self, state: State) -> bytes:
-        """Return what two states share when nothing that can happen tells them apart."""
+        """Return a key that is equal for states that no event can distinguish."""
         return self._keys.key(state)
 
     def wrong(self, state: State) -> str:
-        """Return which rule a state breaks, empty when it breaks none."""
+        """Return the rule that a state breaks; empty when none."""
         return state.wrong
 
     def is_settled(self, state: State) -> bool:
-        """Whether everything is visible, and everybody reads."""
+        """Whether everything is visible, and all operators read."""
         head = state.head
         if state.late or head.must_reset or head.drain is not None or head.unpublished:
             return False
@@ -136,7 +137,7 @@ class SmallRegion:
     # ---------------------------------------------------------------------------- what can happen
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Return what can happen in a state: its name, and the state after it."""
+        """Return the steps of a state: name, and the state after it."""
         if state.wrong:
             return
         for process in state.processes:
@@ -244,7 +245,7 @@ class SmallRegion:
             )
 
     def _described(self, at: State, process: Process) -> State:
-        """The candidate looks at the group, in which somebody has been missing for long."""
+        """The candidate checks the group, in which an operator has been missing for long."""
         session, folded = process.controller, process.controller.folded
         assert folded is not None
         missing: Map[OperatorId, int] = Map(
@@ -271,7 +272,7 @@ class SmallRegion:
     # ------------------------------------------------------------------------- what can go wrong
 
     def perturbations(self, state: State) -> Iterator[tuple[str, State]]:
-        """Return what can go wrong in a state."""
+        """Return the perturbations of a state."""
         if state.wrong or not state.left:
             return
         for kind in self._kinds:
@@ -343,5 +344,5 @@ class SmallRegion:
 
 
 def _unsent(process: Process, name: str) -> Process:
-    """Return a process whose append is not on its way any more."""
+    """Return a process whose append is no longer in flight."""
     return replace(process, said=None) if name == "said" else replace(process, decided=None)

@@ -1,4 +1,4 @@
-"""What a small region is at one moment: processes, the log, the group and the sink, as values."""
+"""The state of a small region: processes, the log, the group and the sink, as values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Piece(Struct, frozen=True, order=True):
 
 
 class Told(Struct, frozen=True):
-    """What the group says to a member: `assign`, `revoke` or `lost`."""
+    """A message of the group to a member: `assign`, `revoke` or `lost`."""
 
     what: str
     partitions: Partitions
@@ -66,22 +66,22 @@ class Process(Struct, frozen=True, kw_only=True):
     """An operator with its candidate for the controller, its work, and its place in the group.
 
     Attributes:
-        number: Which process.
+        number: Number of the process.
         life: How often it was started.
         is_alive: Whether it runs.
-        operator: What its operator knows.
-        controller: What its candidate knows.
-        said: The operator's append that is on its way.
-        decided: The candidate's append that is on its way.
+        operator: The session of its operator.
+        controller: The session of its candidate.
+        said: The operator's append in flight.
+        decided: The candidate's append in flight.
         publish: The checkpoint that the candidate makes visible.
         lanes: The partitions that are read, or were since the last cut.
         pieces: Output since the last cut.
-        commands: What the work was told and has not done.
-        reports: What the work did and the operator has not heard.
-        told: What the group said and the operator has not heard.
+        commands: Commands that the work has not done yet.
+        reports: Reports of the work that the operator has not processed yet.
+        told: Messages of the group that the operator has not processed yet.
         is_member: Whether it is in the group.
-        owned: What the group takes it to own.
-        revoking: What of it the group takes back.
+        owned: Its partitions according to the group.
+        revoking: The partitions that the group is revoking.
     """
 
     number: int
@@ -109,7 +109,7 @@ class Process(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """Everything.
+    """The complete state.
 
     Attributes:
         processes: The processes.
@@ -119,8 +119,8 @@ class State(Struct, frozen=True, kw_only=True):
         shown: The last checkpoint that is visible.
         is_swapped: How the group shares the partitions out.
         ends: End of each partition.
-        left: How many things may still go wrong.
-        is_rough: Whether something went wrong after which a region may repeat work.
+        left: How many perturbations are left.
+        is_rough: Whether a perturbation happened after which a region may repeat work.
         wrong: The rule that was broken.
     """
 

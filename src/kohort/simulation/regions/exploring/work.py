@@ -1,6 +1,6 @@
-"""What the work of a process does with its commands, as in `kohort.region.work`.
+"""The work of a process and its commands, as in `kohort.region.work`.
 
-Output and states are named by what is in them, so that the name says what has to be there.
+Output and states are named by their content, so that the name says what must be there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def deliver(process: Process, partition: RegionPartition) -> Process:
 
 
 def obey(process: Process) -> Process:
-    """Do what the first command says."""
+    """Carry out the first command."""
     command: Command = process.commands[0]
     process = replace(process, commands=process.commands[1:])
     match command:
@@ -86,7 +86,7 @@ def pieces_of(reference: str) -> Iterator[tuple[str, int, int]]:
 def lengthened(
     ends: Mapping[RegionPartition, int], references: Iterable[str]
 ) -> tuple[Map[RegionPartition, int], str]:
-    """Return where partitions end with this output behind them, and what does not fit."""
+    """Return the ends of partitions after this output, and what does not fit."""
     by_name = {str(partition): partition for partition in ends}
     found = dict(ends)
     for reference in references:
