@@ -140,6 +140,7 @@ PACKAGES = (
     "kohort.group.member",
     "kohort.region",
     "kohort.spark",
+    "kohort.streams",
     "kohort.testing",
 )
 RULE = re.compile(r"\b([CKLAB]\d{1,2})\b")

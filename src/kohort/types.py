@@ -8,7 +8,12 @@ from msgspec import Struct
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; unpacks like a tuple, sorts by topic, then partition."""
+    """One partition of one topic; unpacks like a tuple, sorts by topic, then partition.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: Number of the partition.
+    """
 
     topic: str
     partition: int

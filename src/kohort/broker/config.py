@@ -185,6 +185,9 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
         """Make a configuration of keyword arguments.
 
+        Args:
+            settings: The fields, by name.
+
         Raises:
             ConfigError: One is unknown; the message names one that is spelt alike, if any is.
         """

@@ -90,13 +90,23 @@ class EmbeddedBroker:
     def java_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return the same for Java's clients; Spark's options are these after "kafka."."""
+        """Return the same for Java's clients; Spark's options are these after "kafka.".
+
+        Args:
+            user: Who logs in, where that is required; None: the first user.
+            mechanism: The SASL mechanism; None: the last one that is enabled.
+        """
         security = self.config.security
         known = {} if security is None else security.java_settings(user, mechanism)
         return {"bootstrap.servers": self.bootstrap_servers, **known}
 
     def java_properties(self, user: str | None = None, mechanism: str | None = None) -> str:
-        """Return the same as the text of a properties file, as `--command-config` takes it."""
+        """Return the same as the text of a properties file, as `--command-config` takes it.
+
+        Args:
+            user: A user of `Security`; None: none.
+            mechanism: The SASL mechanism; None: the first one that is enabled.
+        """
         return properties(self.java_settings(user, mechanism))
 
     @property
@@ -116,6 +126,11 @@ class EmbeddedBroker:
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic; from any thread.
+
+        Args:
+            name: Name of the topic.
+            partitions: Number of its partitions.
+            configs: Its settings, by Kafka's names.
 
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS or

@@ -92,6 +92,9 @@ class Security:
     def from_file(cls, path: Path) -> Security:
         """Read the arguments from a TOML file; `users` is a table, and other names are relative.
 
+        Args:
+            path: The file.
+
         Raises:
             ConfigError: It cannot be read, or the arguments do not go together.
         """
@@ -185,7 +188,12 @@ class Security:
     def java_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return the same for Java's clients, and with the prefix "kafka." for Spark's source."""
+        """Return the same for Java's clients, and with the prefix "kafka." for Spark's source.
+
+        Args:
+            user: Who logs in; None: the first of `users`.
+            mechanism: The SASL mechanism; None: the last one that is enabled.
+        """
         known = self.client_settings(user, mechanism)
         found: dict[str, str] = {"security.protocol": self.protocol}
         if "ssl.ca.location" in known:
@@ -214,6 +222,10 @@ class Security:
 
         For each user there is `NAME.properties` for Java's clients and for `--command-config`, and
         `NAME.conf` for librdkafka's; without logins, NAME is "client".
+
+        Args:
+            folder: Where to write the files.
+            bootstrap_servers: The brokers that the files name.
 
         Raises:
             ConfigError: They cannot be written.

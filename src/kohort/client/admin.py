@@ -84,6 +84,9 @@ class AdminClient(BlockingFace):
     def create_topics(self, topics: Iterable[NewTopic]) -> None:
         """Create topics.
 
+        Args:
+            topics: The topics, with their partitions, replicas and settings.
+
         Raises:
             PartialFailureError: Some could not be created, and why.
         """
@@ -104,6 +107,9 @@ class AdminClient(BlockingFace):
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics.
 
+        Args:
+            names: Names of the topics.
+
         Raises:
             PartialFailureError: Some could not be deleted, and why.
         """
@@ -116,6 +122,9 @@ class AdminClient(BlockingFace):
 
     def describe_topics(self, topics: Iterable[str]) -> dict[str, tuple[PartitionMetadata, ...]]:
         """Return the partitions of topics, in order.
+
+        Args:
+            topics: Names of the topics.
 
         Raises:
             PartialFailureError: Some do not exist, or may not be seen.
@@ -272,6 +281,9 @@ class AdminClient(BlockingFace):
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return groups with their members.
 
+        Args:
+            group_ids: Ids of the groups.
+
         Raises:
             PartialFailureError: Some do not exist, or may not be seen.
         """
@@ -280,6 +292,9 @@ class AdminClient(BlockingFace):
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups that have no members.
+
+        Args:
+            group_ids: Ids of the groups.
 
         Raises:
             PartialFailureError: Some could not be deleted, and why.
@@ -322,7 +337,11 @@ class AdminClient(BlockingFace):
         return self._open.run(lambda: self._client.list_group_offsets(group_id, wanted))
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offsets of the group named by the setting `group_id`."""
+        """Return the committed offsets of the group named by the setting `group_id`.
+
+        Args:
+            partitions: The partitions.
+        """
         found = self.list_group_offsets(None, partitions)
         return {partition: stored.offset for partition, stored in found.items()}
 

@@ -55,6 +55,9 @@ class AsyncConsumer(AsyncGroupCalls):
 
     Every method belongs to the loop the consumer was first used on. One poll at a time.
 
+    Methods take a `partition`, or several `partitions`, as `TopicPartition`. `timeout_ms` is the
+    most milliseconds to wait for the brokers, by default `default_api_timeout_ms`.
+
     Args:
         *topics: Topics to subscribe to at once.
         **settings: Kafka's settings in snake_case; see `ConsumerSettings`.

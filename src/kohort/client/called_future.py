@@ -53,7 +53,7 @@ class CalledFuture(Future[T]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return why not all was delivered, None when it was; wait as `result` does."""
+        """Return why not all was delivered, None when it was; `timeout` is in seconds."""
         self._refuse_in_child()
         return super().exception(timeout)
 

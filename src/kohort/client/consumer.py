@@ -52,6 +52,9 @@ class Consumer(GroupCalls):
     meanwhile, and end a waiting poll with `wakeup`; what changes positions (`seek`, `assign`,
     `pause`) belongs to the thread that polls.
 
+    Methods take a `partition`, or several `partitions`, as `TopicPartition`. `timeout_ms` is the
+    most milliseconds to wait for the brokers, by default `default_api_timeout_ms`.
+
     Args:
         *topics: Topics to subscribe to at once.
         **settings: Kafka's settings in snake_case; see `ConsumerSettings`.
@@ -390,13 +393,13 @@ class Consumer(GroupCalls):
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a timestamp (milliseconds); None: there is none."""
+        """Return the first record at or after `timestamps` (milliseconds); None: there is none."""
         return self._thread.run(lambda: self._async.offsets_for_times(timestamps, timeout_ms))
 
     def partitions_for_topic(
         self, topic: str, timeout_ms: int | None = None
     ) -> frozenset[int] | None:
-        """Return the numbers of a topic's partitions; None when the topic does not exist."""
+        """Return the numbers of the partitions of `topic`; None when the topic does not exist."""
         return self._thread.run(lambda: self._async.partitions_for_topic(topic, timeout_ms))
 
     def topic_metadata(

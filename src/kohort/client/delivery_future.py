@@ -73,7 +73,7 @@ class DeliveryFuture(Delivery, CalledFuture[RecordMetadata]):
         return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return why the record was not delivered, None when it was; wait as `result` does."""
+        """Return why the record was not delivered, None when it was; `timeout` is in seconds."""
         outcome = None if self.is_watched else self.outcome()
         if outcome is None:
             return super().exception(timeout)

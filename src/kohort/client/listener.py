@@ -43,13 +43,25 @@ class RebalanceListener:
     """
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Partitions are about to be given up; they still belong to this member."""
+        """Partitions are about to be given up; they still belong to this member.
+
+        Args:
+            partitions: The revoked partitions.
+        """
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Partitions were added; `seek` here to begin somewhere else."""
+        """Partitions were added; `seek` here to begin somewhere else.
+
+        Args:
+            partitions: The added partitions; may be empty.
+        """
 
     def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Partitions belong to others already: commits for them will be refused (KIP-429)."""
+        """Partitions belong to others already: commits for them will be refused (KIP-429).
+
+        Args:
+            partitions: The lost partitions.
+        """
         return self.on_partitions_revoked(partitions)
 
 

@@ -51,7 +51,13 @@ class GroupEvent(Struct, frozen=True, kw_only=True):
 
 
 class GroupStateChanged(GroupEvent, frozen=True, kw_only=True):
-    """The group went from one state to another; names as Kafka's tools print them."""
+    """The group went from one state to another; names as Kafka's tools print them.
+
+    Attributes:
+        generation: Generation of the group.
+        before: The former state.
+        after: The new state.
+    """
 
     generation: int
     before: str
@@ -59,7 +65,14 @@ class GroupStateChanged(GroupEvent, frozen=True, kw_only=True):
 
 
 class MemberJoined(GroupEvent, frozen=True, kw_only=True):
-    """A member was added."""
+    """A member was added.
+
+    Attributes:
+        member: Member id.
+        client_id: Client id of the member.
+        client_host: The host that it connects from.
+        group_instance_id: Its static name (KIP-345); None for a dynamic member.
+    """
 
     member: str
     client_id: str
@@ -68,7 +81,13 @@ class MemberJoined(GroupEvent, frozen=True, kw_only=True):
 
 
 class MemberLeft(GroupEvent, frozen=True, kw_only=True):
-    """A member was removed, and why."""
+    """A member was removed, and why.
+
+    Attributes:
+        member: Member id.
+        cause: Why, as a value to compare.
+        reason: What the member said (KIP-800), empty when nothing.
+    """
 
     member: str
     cause: Cause
@@ -92,7 +111,14 @@ class RebalanceStarted(GroupEvent, frozen=True, kw_only=True):
 
 
 class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
-    """All members are known: a new generation has begun and waits for its assignment."""
+    """All members are known: a new generation has begun and waits for its assignment.
+
+    Attributes:
+        generation: The new generation.
+        protocol: Name of the assignor that the members agree on.
+        leader: Member id of the leader.
+        members: Member ids of all members.
+    """
 
     generation: int
     protocol: str
@@ -158,7 +184,13 @@ class MemberReconciled(GroupEvent, frozen=True, kw_only=True):
 
 
 class OffsetsCommitted(GroupEvent, frozen=True, kw_only=True):
-    """Positions were stored."""
+    """Positions were stored.
+
+    Attributes:
+        member: Member id; empty for a client outside of the group.
+        generation: Generation of the commit, -1 for a client outside of the group.
+        offsets: Each partition with its position.
+    """
 
     member: str
     generation: int
@@ -209,7 +241,15 @@ class OwnershipChanged(GroupEvent, frozen=True, kw_only=True):
 
 
 class MemberStateChanged(GroupEvent, frozen=True, kw_only=True):
-    """A member went from one state to another."""
+    """A member went from one state to another.
+
+    Attributes:
+        member: Member id; empty while it has none.
+        generation: Its generation, -1 when it has none.
+        before: The former state.
+        after: The new state.
+        reason: Why, for people; may be empty.
+    """
 
     member: str
     generation: int
@@ -219,7 +259,13 @@ class MemberStateChanged(GroupEvent, frozen=True, kw_only=True):
 
 
 class MemberFailed(GroupEvent, frozen=True, kw_only=True):
-    """A member cannot go on, and why."""
+    """A member cannot go on, and why.
+
+    Attributes:
+        member: Member id; empty when it has none.
+        error_code: Kafka's number of the error.
+        message: What went wrong, for people.
+    """
 
     member: str
     error_code: int

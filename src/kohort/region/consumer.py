@@ -370,7 +370,11 @@ class AsyncRegionConsumer:
         self._stop_asked = False
 
     async def run(self) -> None:
-        """Work until `stop`; raises the errors of `RegionConsumer.run`."""
+        """Work until `stop`; raises the errors of `RegionConsumer.run`.
+
+        Raises:
+            LocalProtocolError: `run` was called before.
+        """
         if self._worker is not None:
             raise LocalProtocolError("an AsyncRegionConsumer runs once; make another one")
         self._worker = Worker(self._config, self._sink)

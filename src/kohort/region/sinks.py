@@ -53,13 +53,13 @@ class CutWriter(Protocol):
     """Takes the output of one operator in one attempt."""
 
     def write(self, partition: RegionPartition, rows: object) -> None:
-        """Take the rows that the function returned for records of a partition."""
+        """Take the `rows` that the function returned for records of a `partition`."""
 
     def prepare(self, checkpoint: int, attempt: int) -> str:
-        """Make the rows since the last call durable, and return a reference to them.
+        """Make the rows since the last call durable, as part of a `checkpoint` in an `attempt`.
 
         Returns:
-            At most 64 KiB of text for `publish`; empty when nothing was written.
+            A reference for `publish`, at most 64 KiB of text; empty when nothing was written.
         """
 
     def abort(self) -> None:
@@ -109,7 +109,7 @@ class Publisher(Protocol):
         """
 
     def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
-        """Make the output of a complete checkpoint visible, all at once, unless it is already.
+        """Make the `outputs` of a complete `checkpoint` visible, all at once, unless they are.
 
         Raises:
             SinkError: The output is missing or damaged, or another writer uses the place.
@@ -120,7 +120,7 @@ class RegionSink(Publisher, Protocol):
     """Where the output of a region goes."""
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
-        """Return a writer for the output of an operator in an attempt."""
+        """Return a writer for the output of an `operator` in an `attempt`."""
 
 
 class SharedSink(RegionSink, Protocol):
@@ -137,10 +137,13 @@ class SharedSink(RegionSink, Protocol):
     def hand_over(
         self, operator: OperatorId, checkpoint: int, attempt: int, files: Sequence[TaskFile]
     ) -> str:
-        """Return a durable reference to files of tasks, for `publish`; empty without files."""
+        """Return a durable reference to `files` of tasks, for `publish`; empty without files.
+
+        Tasks of `operator` wrote them for `checkpoint` in `attempt`.
+        """
 
     def remove(self, files: Sequence[TaskFile]) -> None:
-        """Remove files of tasks that will never become visible."""
+        """Remove `files` of tasks that will never become visible."""
 
 
 def identity_of(publisher: Publisher) -> str:
@@ -198,6 +201,9 @@ class ParquetDirectory:
     Args:
         path: The directory, on a file system that all processes of the region share.
         schema: Columns; by default those of the first rows of each file.
+
+    Raises:
+        ValueError: The path is a URI of an object store.
     """
 
     def __init__(self, path: str | Path, schema: pa.Schema | None = None) -> None:
@@ -209,7 +215,11 @@ class ParquetDirectory:
         self._schema = schema
 
     def open(self, region: str, region_id: str, shown: int) -> None:
-        """Create the directories, and check that they belong to this region."""
+        """Create the directories, and check that they belong to this region.
+
+        Raises:
+            SinkError: The directory belongs to another region, or does not show what was published.
+        """
         self.check(shown)
         owner = {"region": region, "id": region_id}
         place = self.path / _MANIFESTS / _OWNER
@@ -243,7 +253,7 @@ class ParquetDirectory:
         return self.path / _MANIFESTS / f"{checkpoint:012d}.json"
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
-        """Return a writer for the output of an operator in an attempt."""
+        """Return a writer for the output of an `operator` in an `attempt`."""
         return _ParquetWriter(self.path, self._schema, f"{attempt}-{operator.name}")
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:
@@ -262,7 +272,11 @@ class ParquetDirectory:
             (self.path / each["path"]).unlink(missing_ok=True)
 
     def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
-        """Write the manifest of a checkpoint."""
+        """Write the manifest of a checkpoint.
+
+        Raises:
+            SinkError: A file is missing or damaged, or another writer uses the directory.
+        """
         files = []
         for output in (outputs[each] for each in sorted(outputs)):
             files += self._files_of(output)
@@ -437,7 +451,7 @@ def _types_in(path: Path) -> dict[str, pa.DataType]:
 
 
 def read_directory(path: str | Path) -> pa.Table:
-    """Return the visible rows of a `ParquetDirectory`."""
+    """Return the visible rows of a `ParquetDirectory` whose directory is `path`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

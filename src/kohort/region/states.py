@@ -64,7 +64,11 @@ class KeyedState(dict[str, Any]):
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> KeyedState:
-        """Return a stored state."""
+        """Return a stored state.
+
+        Args:
+            stored: What `to_bytes` returned.
+        """
         return cls(json.loads(stored)) if stored else cls()
 
 

@@ -51,7 +51,11 @@ if TYPE_CHECKING:
 
 
 class KohortDataSource(DataSource):
-    """Spark's entry to Kafka through a consumer group; the options are in docs/spark.md."""
+    """Spark's entry to Kafka through a consumer group; the options are in docs/spark.md.
+
+    Args:
+        options: The options that Spark passes, as text.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -73,12 +77,20 @@ class KohortDataSource(DataSource):
         return with_options(schema, table_options(self._raw)) if is_table(self._raw) else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a bounded range, which needs no group."""
+        """Return the reader of a bounded range, which needs no group.
+
+        Args:
+            schema: The columns of the rows.
+        """
         options = self._options_with(schema)
         return KohortBatchReader(options, checked_columns(schema, options.column_names))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return the reader of a stream, which joins the group; or one that says why it cannot."""
+        """Return the reader of a stream, which joins the group; or one that says why it cannot.
+
+        Args:
+            schema: The columns of the rows.
+        """
         try:
             options = self._options_with(schema)
             check_stream_options(options)
@@ -90,7 +102,15 @@ class KohortDataSource(DataSource):
         return parse_options(with_table_options(self._raw, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a `save()`."""
+        """Return the writer of a `save()`.
+
+        Args:
+            schema: The columns of the rows.
+            overwrite: Whether the mode is `overwrite`, which is refused.
+
+        Raises:
+            OptionError: The mode is `overwrite`.
+        """
         if overwrite:
             raise OptionError(
                 'mode("overwrite") is not supported: a topic cannot be replaced. Use mode("append")'
@@ -98,7 +118,12 @@ class KohortDataSource(DataSource):
         return KohortBatchWriter(parse_write_options(self._raw), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802  # Spark's signature
-        """Return the writer of a streaming query; output mode `complete` appends, too."""
+        """Return the writer of a streaming query; output mode `complete` appends, too.
+
+        Args:
+            schema: The columns of the rows.
+            overwrite: Whether the output mode is `complete`.
+        """
         return KohortStreamWriter(parse_write_options(self._raw), schema)
 
 

@@ -37,7 +37,11 @@ W = TypeVar("W")
 
 
 class Stream(Generic[K, V]):
-    """A stream of records; each method returns the output of its step."""
+    """A stream of records; each method returns the output of its step.
+
+    Methods take a `function`, the `name` of the step, and the serde of the new `value` where a
+    later step needs it. Streams come from `App.topic` and from other steps.
+    """
 
     def __init__(self, plan: Plan, number: int, key: Serde[K], value: Serde[V] | None) -> None:
         self._plan = plan
@@ -300,7 +304,7 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Join like `join`; where the table has no value, the function gets None."""
+        """Join like `join`; where the `table` has no value, the function gets None."""
         return self._join(table, function, value, name, is_left=True)
 
     def _join(
@@ -334,6 +338,9 @@ class Stream(Generic[K, V]):
 class Table(Generic[K, V]):
     """The last value of each key, in a store with a changelog topic.
 
+    Methods take a `function`, the `name` of the step, and the serde of the new `value` where a
+    later step needs it. Tables come from steps.
+
     Attributes:
         reference: Its store.
     """
@@ -353,7 +360,7 @@ class Table(Generic[K, V]):
         return Stream(self._plan, self._number, self.reference.key, self.reference.value)
 
     def to(self, topic: str, *, name: str | None = None) -> None:
-        """Write its changes to a topic."""
+        """Write its changes to the topic `topic`."""
         self.stream().to(topic, name=name)
 
     def for_each(
@@ -393,7 +400,7 @@ class Table(Generic[K, V]):
         value: SerdeLike[T],
         name: str | None = None,
     ) -> Table[K, T]:
-        """Join like `join`; where the other table has no value, the function gets None."""
+        """Join like `join`; where the `other` table has no value, the function gets None."""
         return self._join(other, function, value, name, is_left=True)
 
     def check_joined(self, where: str, plan: Plan, key: Serde[K]) -> None:

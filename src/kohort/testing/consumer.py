@@ -186,14 +186,22 @@ class SimulatedConsumer(SimulatedPositions):
             self._application.wake()
 
     def when_committed(self, then: Callable[[], None]) -> bool:
-        """Have a function called once all commits are answered; False: they are."""
+        """Have a function called once all commits are answered; False: they are.
+
+        Args:
+            then: Called once, without arguments.
+        """
         if not self._open_commits:
             return False
         self._after_commits = then
         return True
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take note that partitions were given up."""
+        """Take note that partitions were given up.
+
+        Args:
+            partitions: The partitions.
+        """
         for partition in partitions:
             self._stored.pop(partition, None)
 
@@ -272,6 +280,7 @@ class SimulatedConsumer(SimulatedPositions):
 
         Raises:
             NotSimulatedError: Always, unless an argument is wrong.
+            ValueError: Neither or both of topics and pattern are given.
         """
         names = arguments.topics(topics)
         if bool(names) == (pattern is not None):

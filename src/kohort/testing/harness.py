@@ -44,6 +44,9 @@ _ALONE = "only an embedded broker can do that, and this is another Kafka"
 class KafkaHarness(HarnessClients):
     """One Kafka, and what tests do with it.
 
+    Methods take the name of a `topic`, the number of a `partition`, the id of a `group` or of a
+    client (`client_id`); `timeout_s` is the most seconds to wait.
+
     Args:
         bootstrap_servers: Where it is.
         broker: The same as an embedded broker; None for any other Kafka.
@@ -70,7 +73,7 @@ class KafkaHarness(HarnessClients):
     def create_topic(
         self, name: str = "", partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> str:
-        """Create a topic and return its name; without a name it gets one of its own.
+        """Create a topic with `partitions` and `configs`; return its `name`, unique by default.
 
         Raises:
             KafkaError: The brokers refuse it: there is such a topic already, for instance.
@@ -81,13 +84,13 @@ class KafkaHarness(HarnessClients):
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; one that is gone already is no error."""
+        """Delete the topic with this `name`, if it exists."""
         with self._admin() as admin:
             if name in admin.list_topics():
                 admin.delete_topics([name])
 
     def produce(self, topic: str, *values: bytes | None, key: bytes | None = None) -> None:
-        """Write records with these values, in this order; returns when they are acknowledged.
+        """Write records with `values`, in this order and all with `key`; wait until acknowledged.
 
         Raises:
             HarnessError: The topic does not exist (this does not make it), or no answer in time.
@@ -162,7 +165,7 @@ class KafkaHarness(HarnessClients):
             admin.delete_records({TopicPartition(topic, each): -1 for each in numbers})
 
     def corrupt(self, topic: str, partition: int = 0, offset: int = 0) -> None:
-        """Flip a bit in the batch of a record, on the disk of the embedded broker.
+        """Flip a bit in the batch of the record at `offset`, on the disk of the embedded broker.
 
         Raises:
             HarnessError: The record does not exist, or this is another Kafka.
@@ -335,7 +338,7 @@ class KafkaHarness(HarnessClients):
             admin.remove_group_members(group, chosen, "removed by a test")
 
     def fence(self, group: str, instance_id: str) -> None:
-        """Take the place of a static member of a classic group, which is fenced by that.
+        """Take the place of the static member `instance_id` of a classic group, which fences it.
 
         It hears so at its next heartbeat. The place is free again after some seconds, when the
         session of the one that took it has ended.
@@ -405,7 +408,7 @@ class KafkaHarness(HarnessClients):
         return self._broker.faults
 
     def fault(self, action: Action, **where: object) -> AbstractContextManager[Injected]:
-        """Return a context in which the broker has a fault; see `kohort.broker.Fault`.
+        """Return a context with a fault, given its `action` and `where`; see `kohort.broker.Fault`.
 
         The calls of a harness have it only with `client_id="kohort-harness"`.
 

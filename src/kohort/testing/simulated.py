@@ -33,6 +33,9 @@ from kohort.values import replace
 class SimulationFailedError(Portable, AssertionError):
     """A rule of the group was broken, or the code under test raised.
 
+    Args:
+        complaint: What went wrong, in words.
+
     Attributes:
         scenario: The run in which it happened; `scenario.seed` is its seed.
         verdict: Name of the rule, or the type of the exception.

@@ -58,7 +58,11 @@ class Shard:
         self.install(self.decide(LoadStarted(), 0).session)
 
     def apply(self, record: GroupRecord | TransactionEnd) -> None:
-        """Add a record to the log state; nothing else changes it, live or at reload."""
+        """Add a record to the log state; nothing else changes it, live or at reload.
+
+        Args:
+            record: The record.
+        """
         self.log = self.log.apply(record)
 
     def load_finished(self, now: int) -> tuple[GroupEvent, ...]:

@@ -127,6 +127,7 @@ class MemberMachine(ABC, Generic[S, D]):
 
         Args:
             callback: The call into the application that is about to be made; `ASSIGNED`.
+            callback: The call that the application gets next.
 
         Raises:
             Exception: Whatever the assignor raises; like an error of the listener it changes
@@ -147,7 +148,11 @@ class MemberMachine(ABC, Generic[S, D]):
     def commit_request(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> OffsetCommitRequest:
-        """Return the request that stores positions in its name."""
+        """Return the request that stores positions in its name.
+
+        Args:
+            offsets: The positions to store.
+        """
 
     def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
         """Say what the answer to a commit means; ask before `CommitAnswered` is decided.
@@ -155,6 +160,8 @@ class MemberMachine(ABC, Generic[S, D]):
         Args:
             sent: As whom the commit was made.
             error_code: What the coordinator answered (L11, L37).
+            sent: Who sent the commit, from `commit_request`.
+            error_code: Kafka's number of the error in the answer.
         """
         rebalancing = self.session.state in self.rebalancing
         return verdict(error_code, sent, self.identity, rebalancing=rebalancing)
@@ -234,7 +241,11 @@ class MemberMachine(ABC, Generic[S, D]):
         return False
 
     def install(self, session: S) -> None:
-        """Take over what effects lead to."""
+        """Take over what effects lead to.
+
+        Args:
+            session: The session of the effects.
+        """
         self.session = session
 
     def next_deadline(self) -> int | None:

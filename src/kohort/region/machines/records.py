@@ -16,7 +16,13 @@ from kohort.values import replace
 
 
 class RegionPartition(NamedTuple):
-    """A partition of one incarnation of a topic: a recreated topic has other partitions."""
+    """A partition of one incarnation of a topic: a recreated topic has other partitions.
+
+    Attributes:
+        topic: Name of the topic.
+        topic_id: Its id, as text.
+        partition: Number of the partition.
+    """
 
     topic: str
     topic_id: str
@@ -27,7 +33,12 @@ class RegionPartition(NamedTuple):
 
 
 class OperatorId(NamedTuple):
-    """One process of an operator; each start of a process is another incarnation."""
+    """One process of an operator; each start of a process is another incarnation.
+
+    Attributes:
+        name: Name of the operator.
+        incarnation: Id of the process, different at each start.
+    """
 
     name: str
     incarnation: str
