@@ -136,7 +136,7 @@ def test_a_record_of_format_1_has_no_later_fields() -> None:
         (b"claim/a", b"{}", "is not kind/writer/id"),
         (b"parade/a.1/1", b'{"v":1}', "no record is called 'parade'"),
         (b"claim/a.1/1", b"[]", "no JSON object"),
-        (b"claim/a.1/1", b'{"v":1,"v":1}', "stands there twice"),
+        (b"claim/a.1/1", b'{"v":1,"v":1}', "appears twice"),
         (b"claim/a.1/1", b'{"v":1.5}', "no integer"),
         (b"claim/a.1/1", b'{"seq":1}', "no format version"),
         (b"claim/a.1/1", b'{"v":true}', "no format version"),

@@ -284,7 +284,7 @@ def test_bad_arguments_are_refused_at_once(tmp_path: Path) -> None:
         ({"rebalance": "never"}, "rebalance must be"),
         ({"enable_auto_commit": True}, "enable_auto_commit cannot be set"),
         ({"start": "yesterday"}, "start must be"),
-        ({"pattern": "t.*"}, "give topics or a pattern"),
+        ({"pattern": "t.*"}, "give either topics or a pattern"),
         ({"group_idd": "x"}, "group_idd"),
         ({"period_ms": 0}, "period_ms"),
         ({"max_poll_interval_ms": 89_999}, "must be at least 90000, three times the longer"),

@@ -113,12 +113,12 @@ def framed(body: bytes, *, version: int = VERSION, compressed: bool = False) -> 
         (framed(b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), "at most"),
         (framed(b"\x00\x00\x05" + b"\x00" * 20), "bytes too many|at most"),
         (framed(b"\x00\x00\x00\x7f\x00\x00"), "127 in user data, at most 1"),
-        (framed(b"\x00\x00\x01\x01\xff\x00" + b"\x00" * 9), "no UTF-8"),
+        (framed(b"\x00\x00\x01\x01\xff\x00" + b"\x00" * 9), "not UTF-8"),
         (framed(b"\x00\x00\x01\x15" + b"k" * 21 + b"\x00" * 9), "21 characters, at most 20"),
         (framed(encode_claim(Claim())[2:] + b"\x00"), "1 bytes too many"),
         (framed(b"x")[:1] + b"\x01garbage", "cannot be decompressed"),
-        (framed(b"x" * 99, compressed=True)[:-2], "cut off"),
-        (framed(b"x" * 99, compressed=True) + b"x", "something follows"),
+        (framed(b"x" * 99, compressed=True)[:-2], "is truncated"),
+        (framed(b"x" * 99, compressed=True) + b"x", "bytes after its end"),
     ],
 )
 def test_what_is_wrong_is_said(data: bytes, why: str) -> None:

@@ -248,7 +248,7 @@ def partitions_of(said: _Json) -> frozenset[RegionPartition]:
     """Return a set of partitions; raises `TypeError` or `ValueError`."""
     found = [partition_of(each) for each in _each(said)]
     if len(set(found)) != len(found):
-        raise ValueError("a partition stands there twice")
+        raise ValueError("a partition appears twice")
     return frozenset(found)
 
 
@@ -262,7 +262,7 @@ def _mapping_of(read: Callable[[_Json], _T]) -> Callable[[_Json], Map[RegionPart
         pairs = [_parts(each, 4) for each in _each(said)]
         found = {partition_of(pair[:3]): read(pair[3]) for pair in pairs}
         if len(found) != len(pairs):
-            raise ValueError("a partition stands there twice")
+            raise ValueError("a partition appears twice")
         return Map(found)
 
     return mapping
