@@ -248,8 +248,8 @@ def _warn_of_lost_records(application: Application, present: frozenset[str]) -> 
     fresh = sorted(application.repartitions.keys() - present)
     if fresh and control_topic(application.name) in present:
         log.warning(
-            "%s has run before, and its repartition topics %s do not exist: they are created now. If"
-            " they were deleted, the records in them that were not processed are lost: stop all"
+            "%s has run before, and its repartition topics %s do not exist: they are created now."
+            " If they were deleted, the records in them that were not processed are lost: stop all"
             " instances and reset the application: kohort streams reset %s",
             application.name,
             ", ".join(fresh),
