@@ -30,10 +30,10 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness  # noqa: E402  # found only after the line above
 from kohort.types import TopicPartition  # noqa: E402  # as above
-from kohort.wire import frame  # noqa: E402  # as above
+from kohort.wire.codec import frame  # noqa: E402  # as above
+from kohort.wire.codec.schema import Buffer  # noqa: E402  # as above
 from kohort.wire.messages.fetch import FetchResponse  # noqa: E402  # as above
 from kohort.wire.records import iter_batches  # noqa: E402  # as above
-from kohort.wire.schema import Buffer  # noqa: E402  # as above
 from tests.broker.peer import FETCH_BY_NAME, Peer, fetch_request  # noqa: E402  # as above
 from tests.broker.processes import BrokerProcess  # noqa: E402  # as above
 from tests.real_kafka.broker import RealKafka  # noqa: E402  # as above

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness  # noqa: E402  # found only after the line above
-from kohort.wire import codec  # noqa: E402  # as above
+from kohort.wire.codec import coding  # noqa: E402  # as above
+from kohort.wire.codec.schema import Message  # noqa: E402  # as above
 from kohort.wire.messages.fetch import (  # noqa: E402  # as above
     FetchableTopicResponse,
     FetchResponse,
@@ -38,7 +39,6 @@ from kohort.wire.messages.offsets import (  # noqa: E402  # as above
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.wire.schema import Message  # noqa: E402  # as above
 from tests.wire.kio_adapter import kio_bytes, kio_class, kio_value  # noqa: E402  # as above
 
 Work = Callable[[], object]
@@ -95,7 +95,7 @@ def messages() -> list[tuple[str, Message, int, int]]:
 
 def pairs(message: Message, version: int) -> dict[str, dict[str, Work]]:
     """Return how each side writes and reads a message; all of them agree on the bytes."""
-    data = bytes(codec.encode(message, version))
+    data = bytes(coding.encode(message, version))
     cls = type(message)
     kio_cls = kio_class(cls, version)
     kafka_cls: Any = getattr(kafka_python, cls.__name__)
@@ -103,12 +103,12 @@ def pairs(message: Message, version: int) -> dict[str, dict[str, Work]]:
     kafka_message = kafka_cls.decode(data, version=version)
     kafka_message._header = None  # noqa: SLF001  # it cannot write what it has read without
     written: dict[str, Work] = {
-        "kohort": lambda: codec.encode(message, version),
+        "kohort": lambda: coding.encode(message, version),
         "kio": lambda: kio_bytes(kio_message),
         "kafka-python": lambda: kafka_message.encode(version=version),
     }
     read: dict[str, Work] = {
-        "kohort": lambda: codec.decode(cls, version, data),
+        "kohort": lambda: coding.decode(cls, version, data),
         "kio": lambda: kio_value(kio_cls, data),
         "kafka-python": lambda: kafka_cls.decode(data, version=version),
     }

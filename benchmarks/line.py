@@ -7,8 +7,9 @@ import struct
 from collections import deque
 from typing import TypeVar, cast
 
-from kohort.wire import apis, frame
-from kohort.wire.schema import Message, Request
+from kohort.wire import apis
+from kohort.wire.codec import frame
+from kohort.wire.codec.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 

@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness  # noqa: E402  # found only after the line above
 from kohort.client import Producer  # noqa: E402  # as above
-from kohort.wire import frame  # noqa: E402  # as above
+from kohort.wire.codec import frame  # noqa: E402  # as above
 from kohort.wire.messages.produce import (  # noqa: E402  # as above
     PartitionProduceData,
     ProduceRequest,

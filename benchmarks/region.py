@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness  # noqa: E402  # found only after the line above
 from kohort.client import AdminClient, ConsumerRecord, NewTopic, Producer  # noqa: E402  # as above
-from kohort.region.control_log import ControlLog  # noqa: E402  # as above
+from kohort.region.log.control import ControlLog  # noqa: E402  # as above
 from kohort.region.machines.coding import decode  # noqa: E402  # as above
 from kohort.region.machines.records import Complete, Drain  # noqa: E402  # as above
 from kohort.region.machines.state import RegionState  # noqa: E402  # as above

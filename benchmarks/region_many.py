@@ -26,11 +26,11 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness  # noqa: E402  # found only after the line above
 from benchmarks.region import SESSION_S, Watch, until  # noqa: E402  # as above
-from kohort.client.async_admin import AsyncAdminClient  # noqa: E402  # as above
-from kohort.client.transport import now_ms  # noqa: E402  # as above
+from kohort.client.admin.aio import AsyncAdminClient  # noqa: E402  # as above
+from kohort.client.net.transport import now_ms  # noqa: E402  # as above
 from kohort.region import CallableSink  # noqa: E402  # as above
-from kohort.region.control_log import ControlLog  # noqa: E402  # as above
 from kohort.region.controlling import Controlling  # noqa: E402  # as above
+from kohort.region.log.control import ControlLog  # noqa: E402  # as above
 from kohort.region.machines.controller import (  # noqa: E402  # as above
     ControllerConfig,
     ControllerMachine,

@@ -22,13 +22,13 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness  # noqa: E402  # found only after the line above
 from kohort.simulation.checkers import CHECKERS  # noqa: E402  # as above
-from kohort.simulation.drawing import draw  # noqa: E402  # as above
-from kohort.simulation.protocols import CAMPAIGNS, MIGRATION  # noqa: E402  # as above
+from kohort.simulation.groups.protocols import CAMPAIGNS, MIGRATION  # noqa: E402  # as above
+from kohort.simulation.groups.world import NO_CHECKERS, World  # noqa: E402  # as above
 from kohort.simulation.rules import Checkers  # noqa: E402  # as above
-from kohort.simulation.running import run, run_world  # noqa: E402  # as above
-from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan  # noqa: E402  # as above
+from kohort.simulation.runs.drawing import draw  # noqa: E402  # as above
+from kohort.simulation.runs.running import run, run_world  # noqa: E402  # as above
+from kohort.simulation.runs.scenario import MemberPlan, Scenario, TopicPlan  # noqa: E402  # as above
 from kohort.simulation.trace import Trace  # noqa: E402  # as above
-from kohort.simulation.world import NO_CHECKERS, World  # noqa: E402  # as above
 
 MEMBERS = 10
 MINUTES = 20

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kohort.spark.schema import column_names, source_schema
+from kohort.spark.options.schema import column_names, source_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

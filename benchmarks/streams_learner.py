@@ -34,10 +34,10 @@ sys.path[:0] = [str(ROOT)]
 from benchmarks.streams_picture import Event, draw_moves  # noqa: E402  # found only after the line above
 from kohort.broker import EmbeddedBroker  # noqa: E402  # as above
 from kohort.client import AsyncProducer, NewTopic  # noqa: E402  # as above
-from kohort.client.async_admin import AsyncAdminClient  # noqa: E402  # as above
+from kohort.client.admin.aio import AsyncAdminClient  # noqa: E402  # as above
 from kohort.streams.assignment.settings import LearnerSettings  # noqa: E402  # as above
 from kohort.streams.events import StreamsEvent, TaskFailed, TaskStarted  # noqa: E402  # as above
-from kohort.streams.running import StreamsInstance  # noqa: E402  # as above
+from kohort.streams.runtime.running import StreamsInstance  # noqa: E402  # as above
 from kohort.streams.settings import StreamSettings  # noqa: E402  # as above
 from tests.streams.counting import counting  # noqa: E402  # as above
 

@@ -30,18 +30,18 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks import harness, poll_arrow  # noqa: E402  # found only after the line above
 from kohort.cli.command_config import read_command_config  # noqa: E402  # as above
-from kohort.client.config import ConsumerConfig, make_from_kafka  # noqa: E402  # as above
-from kohort.client.connecting import connect  # noqa: E402  # as above
-from kohort.client.connection import Connection  # noqa: E402  # as above
-from kohort.client.security import security_of  # noqa: E402  # as above
-from kohort.client.transport import BrokerConnection  # noqa: E402  # as above
-from kohort.wire import frame  # noqa: E402  # as above
+from kohort.client.config.definitions import ConsumerConfig, make_from_kafka  # noqa: E402  # as above
+from kohort.client.net.connecting import connect  # noqa: E402  # as above
+from kohort.client.net.connection import Connection  # noqa: E402  # as above
+from kohort.client.net.security.context import security_of  # noqa: E402  # as above
+from kohort.client.net.transport import BrokerConnection  # noqa: E402  # as above
+from kohort.wire.codec import frame  # noqa: E402  # as above
+from kohort.wire.codec.schema import Buffer  # noqa: E402  # as above
 from kohort.wire.messages.fetch import (  # noqa: E402  # as above
     FetchPartition,
     FetchRequest,
     FetchTopic,
 )
-from kohort.wire.schema import Buffer  # noqa: E402  # as above
 from tests.broker.peer import FETCH_BY_NAME, Peer  # noqa: E402  # as above
 from tests.real_kafka.secured import SecuredKafka  # noqa: E402  # as above
 

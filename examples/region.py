@@ -33,8 +33,7 @@ from deltalake import DeltaTable
 from story import StoryError, command_line, parsed, run, tell
 
 from kohort import AdminClient, ConsumerRecord, Producer
-from kohort.client import NewTopic
-from kohort.client.producer import RecordMetadata
+from kohort.client import NewTopic, RecordMetadata
 from kohort.demo.flights import Flight, in_order, load_table
 from kohort.region import DeltaSink, KeyedState, RegionConsumer, RegionPartition
 

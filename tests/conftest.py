@@ -27,7 +27,7 @@ LONGEST = frozenset(
         "smoke/test_spark.py",
         "wire/test_bad_bytes.py",
         "region/test_workers.py",
-        "spark/test_nothing_skipped.py",
+        "spark/source/test_nothing_skipped.py",
         "testing/test_plugin.py",
     )
 )

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
-from kohort.simulation.exploring import PROTOCOLS, Explored, SmallGroup, explore
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.simulation.exploring import PROTOCOLS, Explored, SmallGroup, explore
 
 # Members, partitions, perturbations.
 SIZES = ((2, 2, 1), (2, 2, 2), (3, 3, 3))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
-from kohort.simulation.exploring.search import Explored, explore
-from kohort.simulation.regions.exploring import KINDS, SmallRegion
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.simulation.exploring.regions import KINDS, SmallRegion
+from tests.simulation.exploring.search import Explored, explore
 
 # Operators, partitions, perturbations.
 SIZES = ((1, 1, 1), (1, 1, 2), (2, 1, 1), (2, 2, 0), (2, 2, 1), (2, 2, 2))

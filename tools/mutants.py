@@ -20,8 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from kohort.simulation.planting.bug import Bug
-from kohort.simulation.planting.catching import (
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.simulation.planting.bug import Bug
+from tests.simulation.planting.catching import (
     Catch,
     Try,
     all_tries,

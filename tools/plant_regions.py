@@ -28,8 +28,8 @@ _OPTIONS = ("-q", "--tb=no", "-rf", "-n", "0", "-p", "no:cacheprovider")
 # Prints the first rule that a seed breaks, and the seed.
 _EXPLORE = """
 import sys
-from kohort.simulation.exploring.search import explore
-from kohort.simulation.regions.exploring import SmallRegion
+from tests.simulation.exploring.search import explore
+from tests.simulation.exploring.regions import SmallRegion
 kinds = tuple(sys.argv[4].split(","))
 found = explore(SmallRegion(*map(int, sys.argv[1:4]), kinds=kinds), 20_000)
 print(found.violation, len(found.path)) if found.violation else None

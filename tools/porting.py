@@ -17,7 +17,7 @@ from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
-from kohort.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from kohort.client.config.definitions import ClientConfig, ConsumerConfig, ProducerConfig
 from kohort.values import defaults
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,8 +20,8 @@ from chromium import Chromium, ChromiumError
 from kohort.broker import EmbeddedBroker
 from kohort.client import AdminClient, NewTopic
 from kohort.region import ParquetDirectory
-from kohort.region.control_log import control_topic
 from kohort.region.inspecting import ask
+from kohort.region.log.control import control_topic
 from kohort.region.ui.page import Serving
 from tests.region.regions import Counting, eventually, produce, running, worker
 

@@ -46,8 +46,8 @@ class Page:
 
 PAGES = (
     Page(
-        "client/settings.py",
-        "kohort.client.config",
+        "client/config/settings.py",
+        "kohort.client.config.definitions",
         (
             ("SecurityConfig", "TLS and SASL, of every client", ""),
             ("ClientConfig", "every client", "SecurityConfig"),
@@ -60,17 +60,17 @@ PAGES = (
             "from ssl import SSLContext",
             "from typing import Literal, TypedDict",
             "",
-            "from kohort.client.config import AssignorsGiven, OnCommit, Partitioner",
-            "from kohort.client.security_config import TokenProvider",
+            "from kohort.client.config.definitions import AssignorsGiven, OnCommit, Partitioner",
+            "from kohort.client.config.security import TokenProvider",
             "from kohort.group.events import GroupEvent",
         ),
-        ("SecurityConfig", "kohort.client.security_config"),
+        ("SecurityConfig", "kohort.client.config.security"),
     ),
     Page(
         "broker/settings.py",
         "kohort.broker.config",
         (("BrokerConfig", "`EmbeddedBroker`", ""),),
-        ("from typing import TypedDict", "", "from kohort.broker.security import Security"),
+        ("from typing import TypedDict", "", "from kohort.broker.net.security import Security"),
     ),
 )
 

@@ -7,7 +7,7 @@ import struct as layouts
 import uuid
 from typing import Any
 
-from kohort.wire.schema import ZERO_UUID, FieldSpec, Message, Struct, fields_of
+from kohort.wire.codec.schema import ZERO_UUID, FieldSpec, Message, Struct, fields_of
 from tests.broker.log.batches import batch
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

@@ -7,7 +7,9 @@ import struct
 from typing import Self, TypeVar, cast
 
 from kohort.types import TopicPartition
-from kohort.wire import apis, frame
+from kohort.wire import apis
+from kohort.wire.codec import frame
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -21,7 +23,6 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
 )
 from kohort.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kohort.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 

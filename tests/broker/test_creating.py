@@ -10,6 +10,7 @@ import pytest
 from kohort.broker import EmbeddedBroker
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
+from kohort.wire.codec.schema import ZERO_UUID
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.topics import (
     CreatableReplicaAssignment,
@@ -22,7 +23,6 @@ from kohort.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from kohort.wire.schema import ZERO_UUID
 from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
 

@@ -22,7 +22,8 @@ from kohort.broker.faults import read
 from kohort.broker.refusals import REFUSABLE, refused
 from kohort.client import NewTopic
 from kohort.errors import ConfigError, ErrorCode, KafkaError, RequestTimedOutError
-from kohort.wire import apis, codec, frame
+from kohort.wire import apis
+from kohort.wire.codec import coding, frame
 from kohort.wire.messages.metadata import MetadataRequest
 from tests.broker.processes import eventually
 from tests.wire.values import any_messages
@@ -156,7 +157,7 @@ def test_each_api_that_can_be_refused_answers_in_each_version(api: str) -> None:
         request = data.draw(any_messages(kind, version))
         answer = refused(request, version, ErrorCode.NOT_COORDINATOR)
         assert isinstance(answer, apis.response_class(key))
-        assert codec.decode(type(answer), version, codec.encode(answer, version)) is not None
+        assert coding.decode(type(answer), version, coding.encode(answer, version)) is not None
 
     test()
 

@@ -18,7 +18,9 @@ from kohort.broker.dispatch import served_with
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
 from kohort.values import replace
-from kohort.wire import apis, frame
+from kohort.wire import apis
+from kohort.wire.codec import frame
+from kohort.wire.codec.schema import ZERO_UUID, Message, fields_of
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.fetch import (
@@ -51,7 +53,6 @@ from kohort.wire.messages.topics import (
 )
 from kohort.wire.records import Compression, Record, decode_records, encode_batch, iter_batches
 from kohort.wire.records._crc32c import crc32c
-from kohort.wire.schema import ZERO_UUID, Message, fields_of
 from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
 

@@ -17,7 +17,8 @@ from kohort.broker import EmbeddedBroker
 from kohort.broker.dispatch import SERVED
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
-from kohort.wire import apis, frame
+from kohort.wire import apis
+from kohort.wire.codec import frame
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.records import Compression, Record, encode_batch

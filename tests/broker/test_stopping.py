@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 from kohort.broker.config import BrokerConfig
-from kohort.broker.server import Broker
+from kohort.broker.net.server import Broker
 
 TURNS = 6
 DEADLINE_S = 30.0

@@ -17,7 +17,9 @@ from kohort.broker import EmbeddedBroker
 from kohort.broker.dispatch import SERVED
 from kohort.errors import ErrorCode
 from kohort.types import TopicPartition
-from kohort.wire import apis, frame
+from kohort.wire import apis
+from kohort.wire.codec import frame
+from kohort.wire.codec.schema import Message, Request, Struct
 from kohort.wire.messages.alter_configs import (
     AlterConfigsRequest,
     ReplacedConfig,
@@ -50,7 +52,6 @@ from kohort.wire.messages.topics import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
 )
-from kohort.wire.schema import Message, Request, Struct
 from tests.broker.full_disks import full_disk
 from tests.broker.log.batches import batch
 from tests.broker.mutations import Enemy

@@ -18,8 +18,8 @@ SERVER = forked.Server(
         "kohort.cli.main",
         "typer.rich_utils",
         "pydantic.type_adapter",
-        "kohort.client.consumer",
-        "kohort.client.admin",
+        "kohort.client.consumer.api",
+        "kohort.client.admin.api",
     )
 )
 

@@ -20,7 +20,7 @@ from kohort.cli.group_views import DISPENSABLE_OF_OFFSETS, Position, offsets_tab
 from kohort.cli.group_watch import Changes, seen, shown_in, view
 from kohort.cli.shared import fitted, print_changes
 from kohort.client import AdminClient, Consumer, GroupDescription
-from kohort.client.admin_values import MemberDescription
+from kohort.client.admin.values import MemberDescription
 from kohort.errors import AuthenticationError, ErrorCode
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.broker.processes import DEADLINE_S, eventually

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from kohort.cli.main import app
 from kohort.errors import ConfigError
-from kohort.simulation.planting.catching import bugs
-from kohort.simulation.world import ViolationError
+from kohort.simulation.groups.world import ViolationError
+from tests.simulation.planting.catching import bugs
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 QUICK = ("--minutes", "1")

@@ -23,7 +23,7 @@ from kohort.client import (
     OffsetReset,
     Producer,
 )
-from kohort.client.admin_values import OffsetSpec
+from kohort.client.admin.values import OffsetSpec
 from kohort.errors import KafkaError, LocalProtocolError, PartialFailureError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.real_kafka.foreign import committed, new_topic, produce

@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Message
 
 from kohort.client import AsyncProducer, Consumer, Producer
-from kohort.client.arrow_delivery import ArrowDelivery, ArrowDeliveryError, PartitionRows
-from kohort.client.partitioner import partition_for_key
+from kohort.client.producer.arrow.delivery import ArrowDelivery, ArrowDeliveryError, PartitionRows
+from kohort.client.producer.partitioner import partition_for_key
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition as OurPartition
 from tests.client.cutting_proxy import CuttingProxy

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from tests.client.reading_cases import COUNT
+from tests.client.consumer.reading_cases import COUNT
 from tests.real_kafka import foreign
 from tests.real_kafka.broker import RealKafka
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 import pytest
 
 from kohort.client import AsyncConsumer
-from kohort.client.listener import Told
+from kohort.client.consumer.listener import Told
 from kohort.errors import KafkaError, LocalProtocolError
 from kohort.group.member.classic.machine import MemberState
 from kohort.types import OffsetAndMetadata, TopicPartition

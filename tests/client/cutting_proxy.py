@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from kohort.values import replace
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.metadata import MetadataResponse
 

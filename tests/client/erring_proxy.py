@@ -9,13 +9,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from kohort.values import replace
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.fetch import FetchResponse
 from kohort.wire.messages.list_offsets import ListOffsetsResponse
 from kohort.wire.messages.offsets import OffsetFetchResponse
 from kohort.wire.messages.produce import ProduceResponse
 from kohort.wire.messages.producer_ids import InitProducerIdResponse
-from kohort.wire.schema import Message
 from tests.client.cutting_proxy import CuttingProxy
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, INIT_PRODUCER_ID = 0, 1, 2, 9, 22

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kohort.client import AsyncConsumer, RebalanceListener
-from kohort.client.listener import Told
+from kohort.client.consumer.listener import Told
 from kohort.errors import CommitFailedError, ConfigError, KafkaError
 from kohort.group.events import GroupEvent, Ownership, OwnershipChanged
 from kohort.group.member.events import GroupMembershipOperation

@@ -15,12 +15,12 @@ from typing import Any, TypeAlias, TypeVar
 from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.errors import ConfigError, KohortError
 from kohort.values import replace
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kohort.wire.messages.produce import ProduceRequest
-from kohort.wire.schema import Message
 from tests.broker.processes import DEADLINE_S
 from tests.client.cutting_proxy import CuttingProxy
 

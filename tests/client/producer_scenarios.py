@@ -8,8 +8,8 @@ import uuid
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from kohort.client.partitioner import partition_for_key
-from kohort.client.producer import Producer
+from kohort.client.producer.api import Producer
+from kohort.client.producer.partitioner import partition_for_key
 from kohort.errors import KafkaError
 from tests.client.cutting_proxy import CuttingProxy
 from tests.real_kafka.foreign import new_topic

@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from kohort.client.backoff import Deadline
-from kohort.client.ranges import (
+from kohort.client.net.backoff import Deadline
+from kohort.errors import ErrorCode, KafkaError
+from kohort.spark.source.fetch.ranges import (
     OffsetRange,
     RangeLostError,
     RangeReader,
     close_idle_connections,
 )
-from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.peer import Peer
 from tests.broker.processes import eventually

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.refusals import commit_refused
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import HeartbeatRequest
 from kohort.wire.messages.offsets import OffsetCommitRequest

@@ -14,7 +14,7 @@ import pytest
 
 from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.broker import EmbeddedBroker
-from kohort.client.admin import NewTopic
+from kohort.client.admin.api import NewTopic
 from kohort.errors import (
     BrokerUnavailableError,
     ErrorCode,
@@ -24,7 +24,7 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.types import OffsetAndMetadata
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
 from kohort.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

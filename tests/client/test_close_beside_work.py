@@ -16,8 +16,8 @@ import pytest
 
 from kohort import AdminClient, AsyncConsumer, Consumer
 from tests.broker.processes import eventually
+from tests.client.consumer.reading_cases import COUNT
 from tests.client.loops import on_a_loop
-from tests.client.reading_cases import COUNT
 
 BATCH = 10
 

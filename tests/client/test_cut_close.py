@@ -15,7 +15,7 @@ import pytest
 from kohort import AsyncConsumer, Producer, RebalanceListener, TopicPartition
 from kohort.broker import EmbeddedBroker
 from kohort.client import AsyncAdminClient
-from kohort.client import listener as listeners
+from kohort.client.consumer import listener as listeners
 from tests.client.loops import on_a_loop
 
 TURNS = [0, 1, 2, 3, 5, 8, 13, 21, 34, 55]

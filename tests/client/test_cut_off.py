@@ -13,8 +13,8 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import AsyncConsumer, AsyncProducer
-from kohort.client.producer import RecordMetadata
-from kohort.client.transport import BrokerConnection
+from kohort.client.net.transport import BrokerConnection
+from kohort.client.producer.api import RecordMetadata
 from kohort.errors import BrokerUnavailableError
 from kohort.types import TopicPartition
 from tests.client.loops import on_a_loop

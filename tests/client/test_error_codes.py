@@ -14,6 +14,7 @@ import pytest
 from kohort import Consumer, KafkaError, Producer, TopicPartition
 from kohort.errors import ErrorCode
 from tests.broker.processes import eventually
+from tests.client.consumer.reading_cases import COUNT
 from tests.client.erring_proxy import (
     FETCH,
     INIT_PRODUCER_ID,
@@ -22,7 +23,6 @@ from tests.client.erring_proxy import (
     PRODUCE,
     ErringProxy,
 )
-from tests.client.reading_cases import COUNT
 from tests.real_kafka import foreign
 
 UNKNOWN = 8192

@@ -13,8 +13,7 @@ import pytest
 
 import kohort
 from kohort.broker.log.validation import RefusedRecordsError
-from kohort.client.arrow_delivery import ArrowDelivery, ArrowDeliveryError
-from kohort.client.ranges import RangeLostError
+from kohort.client.producer.arrow.delivery import ArrowDelivery, ArrowDeliveryError
 from kohort.errors import (
     AbortableTransactionError,
     AuthenticationError,
@@ -29,12 +28,13 @@ from kohort.errors import (
 )
 from kohort.group.coordinator.consumer.refused import Refused
 from kohort.simulation.broken import RuleBrokenError
-from kohort.simulation.scenario import Scenario
-from kohort.simulation.world import ViolationError
+from kohort.simulation.groups.world import ViolationError
+from kohort.simulation.runs.scenario import Scenario
+from kohort.spark.source.fetch.ranges import RangeLostError
 from kohort.streams.errors import KeyElsewhereError, RecordFailedError
 from kohort.testing.simulated import SimulationFailedError
 from kohort.types import TopicPartition
-from kohort.wire.frame import ForeignProtocolError
+from kohort.wire.codec.frame import ForeignProtocolError
 
 HERE = TopicPartition("flights", 0)
 REFUSED = KafkaError(ErrorCode.NON_EMPTY_GROUP, "group has members")

@@ -38,7 +38,12 @@ from kohort.client import (
     Producer,
     RebalanceListener,
 )
-from kohort.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from kohort.client.config.definitions import (
+    AdminConfig,
+    ClientConfig,
+    ConsumerConfig,
+    ProducerConfig,
+)
 from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kohort.client import AsyncConsumer
-from kohort.client.cluster import Cluster, Purpose
-from kohort.client.config import ClientConfig
-from kohort.client.metadata import ClusterMetadata, Node
-from kohort.client.range_connection import BlockingConnection
+from kohort.client.config.definitions import ClientConfig
+from kohort.client.net.cluster import Cluster, Purpose
+from kohort.client.net.metadata import ClusterMetadata, Node
 from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
+from kohort.spark.source.fetch.range_connection import BlockingConnection
 from kohort.types import TopicPartition
 from kohort.wire import apis
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.messages.metadata import MetadataRequest

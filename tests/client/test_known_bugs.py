@@ -9,7 +9,7 @@ from kohort.client import AsyncConsumer
 from kohort.errors import ErrorCode, KafkaError
 from kohort.group.coordinator.refusals import refuse
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
 from kohort.wire.messages.offsets import OffsetFetchRequest
 from tests.client.loops import on_a_loop
 from tests.client.refusing_proxy import Offsets, RefusingProxy

@@ -11,7 +11,7 @@ import pytest
 import kohort.client
 from kohort import AdminClient, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from kohort.client import AsyncAdminClient
-from kohort.client.lifecycle import Owns
+from kohort.client.blocking.lifecycle import Owns
 from tests.broker.processes import eventually
 from tests.real_kafka import foreign
 

@@ -14,7 +14,7 @@ import pytest
 
 from kohort import Consumer, Producer
 from kohort.broker import EmbeddedBroker
-from kohort.client.delivery_future import DeliveryFuture
+from kohort.client.producer.delivery_future import DeliveryFuture
 from kohort.errors import KohortError
 from kohort.testing import KafkaHarness
 from tests.broker.drawn_faults import drawn_fault

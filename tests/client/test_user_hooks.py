@@ -17,7 +17,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import Consumer, Producer, RebalanceListener
-from kohort.client.listener import Told
+from kohort.client.consumer.listener import Told
 from kohort.errors import ConfigError, KohortError, LocalProtocolError
 from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.assignors.interface import Assignment, GroupMetadata, RebalanceProtocol

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.sasl import (
     SaslAuthenticateRequest,
@@ -14,7 +15,6 @@ from kohort.wire.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from kohort.wire.schema import Message
 
 _SERVED = ApiVersionsResponse(
     error_code=0,

@@ -10,7 +10,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import AsyncConsumer
-from kohort.client.listener import Listens
+from kohort.client.consumer.listener import Listens
 from kohort.types import TopicPartition
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity

@@ -8,10 +8,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from kohort.wire import frame
+from kohort.wire.codec import frame
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.groups import DescribeGroupsRequest
-from kohort.wire.schema import Message
 from tests.coordinator_dialogues.script import classes
 
 ANSWER_S = 30.0

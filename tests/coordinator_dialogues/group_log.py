@@ -13,14 +13,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, cast
 
-from kohort.wire import codec
+from kohort.wire.codec import coding
+from kohort.wire.codec.schema import Message
 from kohort.wire.group_log import decode_record
 from kohort.wire.messages import consumer_group_records as consumer
 from kohort.wire.messages import group_records as classic
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.records import Record, decode_records, iter_batches
-from kohort.wire.schema import Message
 from tests.coordinator_dialogues.client import METADATA, Client
 from tests.coordinator_dialogues.names import Names
 from tests.coordinator_dialogues.toml import Value, render
@@ -147,10 +147,10 @@ def _written(tables: list[Mapping[str, object]], writer: Writer, group: str) -> 
         names = set(key_class.__annotations__)
         of_key = {name: said for name, said in table.items() if name in names}
         of_key["group" if "group" in names else "group_id"] = group
-        key = codec.encode_versioned(writer.message(key_class, kind, of_key), kind)
+        key = coding.encode_versioned(writer.message(key_class, kind, of_key), kind)
         if is_gone:
             yield key, None
             continue
         of_value = {name: said for name, said in table.items() if name not in names}
         value = writer.message(value_class, version, of_value)
-        yield key, codec.encode_versioned(value, version)
+        yield key, coding.encode_versioned(value, version)

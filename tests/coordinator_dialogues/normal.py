@@ -5,6 +5,7 @@ Ids are no freedom but names (`names.py`): the same id has to come again as the 
 
 from __future__ import annotations
 
+from kohort.wire.codec.schema import Struct
 from kohort.wire.messages.consumer_group import Assignment as HeartbeatAssignment
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeResponse,
@@ -37,7 +38,6 @@ from kohort.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kohort.wire.schema import Struct
 
 # How long a client is asked to wait depends on quotas and load.
 DROPPED = frozenset({"throttle_time_ms"})

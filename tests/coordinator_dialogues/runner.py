@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 from kohort.wire.messages.groups import DescribeGroupsRequest
 from kohort.wire.messages.membership import JoinGroupResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.topics import CreatableTopic, CreateTopicsRequest
-from kohort.wire.schema import Message
 from tests.coordinator_dialogues.client import (
     ANSWER_S,
     METADATA,

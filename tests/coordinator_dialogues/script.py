@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import cast
 
 from kohort.wire import apis
-from kohort.wire.schema import Message
+from kohort.wire.codec.schema import Message
 from tests.coordinator_dialogues import files as data_files
 from tests.coordinator_dialogues.settings import Kind, kafka_settings, kind_of
 from tests.coordinator_dialogues.toml import Value, render

@@ -17,13 +17,13 @@ from kio.schema.errors import ErrorCode
 from kohort.errors import RemoteProtocolError
 from kohort.values import replace
 from kohort.wire import consumer_protocol
+from kohort.wire.codec.schema import FieldSpec, Message, Struct, fields_of
 from kohort.wire.messages import consumer_group, consumer_group_records, membership, offsets
 from kohort.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartitions,
 )
-from kohort.wire.schema import FieldSpec, Message, Struct, fields_of
 from tests.coordinator_dialogues import normal
 from tests.coordinator_dialogues.names import NULL, Names
 from tests.coordinator_dialogues.toml import Value, render

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from kohort.delta.append import TableAppend
 from kohort.delta.parquet import ArrowTask, TaskReport
 from kohort.delta.positions import DeltaAppendError
-from kohort.spark.batch_ids import TopicIdError, ids_of
+from kohort.spark.checkpoint.batch_ids import TopicIdError, ids_of
 from tests.delta.rows import IDS, SCHEMA, ListRows, contents, span
 
 ANEW = {"t": "5c1b7e1e-0000-4000-8000-000000000002"}

@@ -117,7 +117,7 @@ def _of_base(base: type) -> list[Described]:
 def parameters(value: Described) -> list[str]:
     """Return the names of the arguments that a caller gives.
 
-    A TypedDict has none here: tests/client/test_setting_types.py looks at those of settings.
+    A TypedDict has none here: tests/client/config/test_setting_types.py looks at those of settings.
     """
     if inspect.isclass(value) and (issubclass(value, Enum) or not _is_made(value)):
         return []
@@ -160,7 +160,7 @@ def places(name: str, value: Described) -> Iterator[Described]:
 
 def _twins(kind: type) -> Iterator[type]:
     by_name = {each.rpartition(".")[2]: value for each, value in public_names().items()}
-    by_name["SharedSink"] = import_module("kohort.region.sinks").SharedSink
+    by_name["SharedSink"] = import_module("kohort.region.sinks.sink").SharedSink
     for twin in TWINS.get(kind.__name__, ()):
         found = by_name[twin]
         assert inspect.isclass(found)

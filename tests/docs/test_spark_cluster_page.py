@@ -14,7 +14,7 @@ import pyspark
 import pytest
 import yaml  # type: ignore[import-untyped]  # PyYAML has no types, and no stubs are installed
 
-from kohort.spark.options import parse_options
+from kohort.spark.options.source import parse_options
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "spark-cluster.md").read_text()

@@ -12,8 +12,8 @@ import pytest
 
 import outcomes
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
-from kohort.group.coordinator.consumer.group import GroupState
-from kohort.group.coordinator.consumer.group import MemberState as ConsumerState
+from kohort.group.coordinator.consumer.state.group import GroupState
+from kohort.group.coordinator.consumer.state.group import MemberState as ConsumerState
 from kohort.group.coordinator.dispatch import requests
 from kohort.group.coordinator.draft.group import DraftState
 from kohort.group.coordinator.lifecycle import SHARD

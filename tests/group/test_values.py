@@ -19,7 +19,7 @@ import kohort.client
 import kohort.group
 import kohort.wire
 from kohort.broker.config import BrokerConfig
-from kohort.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from kohort.client.config.definitions import AdminConfig, ConsumerConfig, ProducerConfig
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.values import defaults, replace
 

@@ -15,7 +15,8 @@ from uuid import UUID
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from kohort.client import AdminClient, AsyncConsumer, NewTopic, membership
+from kohort.client import AdminClient, AsyncConsumer, NewTopic
+from kohort.client.consumer.membership import shell as membership
 from kohort.group.assignors import BUILTIN_ASSIGNORS, ClusterView
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, TopicsChanged
@@ -41,10 +42,10 @@ from kohort.group.member.events import (
     Tick,
     TopicsNamed,
 )
-from kohort.simulation.jobs import do_job
-from kohort.simulation.ledger import GROUP
-from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan
-from kohort.simulation.world import World
+from kohort.simulation.groups.jobs import do_job
+from kohort.simulation.groups.ledger import GROUP
+from kohort.simulation.groups.world import World
+from kohort.simulation.runs.scenario import MemberPlan, Scenario, TopicPlan
 from kohort.types import OffsetAndMetadata
 from kohort.values import replace
 

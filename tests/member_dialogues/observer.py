@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from kohort.client import AdminClient, NewTopic, Producer
-from kohort.client.admin_values import GroupDescription
+from kohort.client.admin.values import GroupDescription
 from kohort.errors import ErrorCode, KafkaError
 from kohort.group.subscription import decode_subscription
 from kohort.wire.consumer_protocol import decode_subscription as raw_subscription

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import cast
 
-from kohort.client.admin_values import GroupDescription
+from kohort.client.admin.values import GroupDescription
 from tests.coordinator_dialogues.toml import Value, render
 from tests.member_dialogues.applications import Event, Host
 from tests.member_dialogues.observer import Observer

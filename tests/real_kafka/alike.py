@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kohort.wire.schema import ZERO_UUID, Message, Request, Struct, fields_of
+from kohort.wire.codec.schema import ZERO_UUID, Message, Request, Struct, fields_of
 from tests.broker.peer import Peer
 
 Asked = tuple[Request[Any], int]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from kohort.errors import ErrorCode
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.groups import DeleteGroupsRequest
@@ -51,7 +52,6 @@ from kohort.wire.messages.txn_requests import (
     TxnOffsetCommitRequestTopic,
 )
 from kohort.wire.records import Record, decode_records, encode_batch, iter_batches
-from kohort.wire.schema import Message, Request
 from tests.broker.peer import Peer
 from tests.broker.processes import eventually
 

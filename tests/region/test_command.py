@@ -14,7 +14,7 @@ import pytest
 
 from kohort.cli.region import _seen
 from kohort.client import AdminClient, Consumer, ConsumerRecord, NewTopic
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import ErrorCode, KafkaError
 from kohort.region import KeyedState, ParquetDirectory, RegionPartition
 from kohort.region.inspecting import Sight, sights

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from kohort.simulation.exploring.search import explore
-from kohort.simulation.regions.exploring import KINDS, SmallRegion
-from kohort.simulation.regions.exploring.state import State
-from kohort.simulation.regions.planting import bugs
+from tests.simulation.exploring.regions import KINDS, SmallRegion
+from tests.simulation.exploring.regions.state import State
+from tests.simulation.exploring.search import explore
+from tests.simulation.planting.regions import bugs
 
 MOST = 1_000
 

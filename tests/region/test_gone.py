@@ -17,9 +17,9 @@ from rich.console import Console
 
 from kohort.cli import region as cli
 from kohort.client import Consumer
-from kohort.client.async_admin import AsyncAdminClient
-from kohort.region.control_log import ControlLog
+from kohort.client.admin.aio import AsyncAdminClient
 from kohort.region.inspecting import Sight
+from kohort.region.log.control import ControlLog
 from kohort.region.machines.records import (
     Claim,
     Complete,

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from kohort.region import inspecting
-from kohort.region.control_log import ControlLog
 from kohort.region.errors import NewerRecordError
 from kohort.region.inspecting import RegionWaitError, ask, look, opened
+from kohort.region.log.control import ControlLog
 
 NEWER = "claim: format 3, this version knows 2 at most"
 

@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 
 from kohort.client import AdminClient
-from kohort.client.admin_values import ConfigResource
-from kohort.region import (
-    ControlTopicError,
-    ParquetDirectory,
-    RegionStateError,
-    SourceError,
-    policies,
-)
+from kohort.client.admin.values import ConfigResource
+from kohort.region import ControlTopicError, ParquetDirectory, RegionStateError, SourceError
+from kohort.region.log import policies
 from kohort.region.machines.events import Close, Revoked
 from kohort.types import TopicPartition
 from tests.region.harness import P, Region

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from kohort.errors import KohortError
 from kohort.region import DeltaSink, KeyedState, ParquetDirectory
-from kohort.region.delta import DeltaPublisher
 from kohort.region.errors import FunctionError, SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
+from kohort.region.sinks.delta import DeltaPublisher
 from tests.region.regions import Running, eventually, produce, running, worker
 
 ONE = OperatorId("one", "i")

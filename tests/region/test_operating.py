@@ -15,8 +15,8 @@ from kohort.errors import BrokerUnavailableError
 from kohort.region import KeyedState, OperatorId, RegionOrderError, RegionPartition, SourceError
 from kohort.region import operating as operating_module
 from kohort.region import settings as region_settings
-from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
+from kohort.region.log.control import ControlLog
 from kohort.region.machines.events import Delivered, Discarded, OperatorEffects, Read, Tick
 from kohort.region.machines.reader import Reader
 from kohort.region.machines.state import Partition, RegionState

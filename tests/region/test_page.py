@@ -14,7 +14,7 @@ ROWS = re.findall(r"^\| (\d+)(\*?) \| .* \| (.*) \|$", PAGE, re.MULTILINE)
 
 def here() -> str:
     """Return the text of all tests that may bear a number."""
-    files = [*TESTS.glob("region/test_*.py"), *TESTS.glob("spark/test_*.py")]
+    files = [*TESTS.glob("region/**/test_*.py"), *TESTS.glob("spark/**/test_*.py")]
     return "".join(each.read_text(encoding="utf-8") for each in files)
 
 

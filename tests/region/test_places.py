@@ -11,10 +11,10 @@ import pytest
 from kohort.region import DeltaSink, DifferentRegionError, ParquetDirectory
 from kohort.region.candidate import Candidate
 from kohort.region.machines.records import RegionSettled
-from kohort.region.sinks import identity_of
+from kohort.region.sinks.sink import identity_of
 from kohort.values import replace
+from tests.region.machines.test_fold import SETTINGS, TWO, folded
 from tests.region.regions import SCHEMA, Running, eventually, produce, running, visible, worker
-from tests.region.test_fold import SETTINGS, TWO, folded
 
 PARTITIONS = 4
 SINKS: dict[str, Any] = {"parquet": ParquetDirectory, "delta": lambda at: DeltaSink(at, SCHEMA)}

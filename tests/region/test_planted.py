@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.simulation.regions.planting import bugs, caught_by
 from kohort.simulation.regions.scenario import draw
+from tests.simulation.planting.regions import bugs, caught_by
 
 BUGS = {each.name: each for each in bugs()}
 LINES = (Path(__file__).parent / "planted.txt").read_text(encoding="utf-8").splitlines()

@@ -19,8 +19,9 @@ from confluent_kafka.admin import AdminClient as ForeignAdmin
 
 from kohort.client import AdminClient, NewTopic, Producer
 from kohort.errors import KafkaError
-from kohort.region import ParquetDirectory, RegionSink, SinkError, sinks
+from kohort.region import ParquetDirectory, RegionSink, SinkError
 from kohort.region.errors import NewerRecordError
+from kohort.region.sinks import sink as sinks
 from tests.real_kafka.broker import RealKafka
 from tests.region.regions import (
     Running,

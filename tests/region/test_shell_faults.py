@@ -23,7 +23,7 @@ from kohort.region.inspecting import ask
 from kohort.region.machines.records import RESET
 from kohort.region.operating import Operating
 from kohort.values import replace
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
 from kohort.wire.messages.offsets import OffsetCommitResponse
 from tests.client.cutting_proxy import Asked, CuttingProxy
 from tests.region.regions import (

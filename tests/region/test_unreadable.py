@@ -13,10 +13,9 @@ from immutables import Map
 
 from kohort.errors import ConfigError
 from kohort.region import DeltaSink, OperatorId, ParquetDirectory, RegionPartition
-from kohort.region.callable_sink import CallableSink
 from kohort.region.candidate import Candidate
-from kohort.region.control_log import ControlLog
 from kohort.region.errors import RegionRecordError, SinkError
+from kohort.region.log.control import ControlLog
 from kohort.region.machines.coding import decode, encode
 from kohort.region.machines.records import (
     Ask,
@@ -28,10 +27,11 @@ from kohort.region.machines.records import (
     Reset,
     Unhealthy,
 )
-from kohort.region.sinks import SharedSink
+from kohort.region.sinks.callable import CallableSink
+from kohort.region.sinks.sink import SharedSink
 from kohort.region.work import Cut, Load, Work
-from kohort.spark.option_values import OptionError
-from kohort.spark.options import check_stream_options, parse_options
+from kohort.spark.options.source import check_stream_options, parse_options
+from kohort.spark.options.values import OptionError
 from tests.region.regions import worker
 
 PARTITION = RegionPartition("t", "an-id", 0)

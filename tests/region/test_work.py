@@ -14,9 +14,9 @@ from immutables import Map
 from kohort.client import ConsumerRecord
 from kohort.errors import ConfigError, ErrorCode, KafkaError
 from kohort.region import OperatorId, RegionPartition
-from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
 from kohort.region.errors import FunctionError, SinkError
+from kohort.region.log.control import ControlLog
 from kohort.region.machines.events import ControllerInput, Delivered, Publish, PublishFailed
 from kohort.region.machines.records import Ask, RegionSettings
 from kohort.region.starts import StartPosition

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from kohort.client import AdminClient, ConsumerRecord, NewTopic
-from kohort.client.admin_values import ConfigResource
+from kohort.client.admin.values import ConfigResource
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.region import (
     CallableSink,

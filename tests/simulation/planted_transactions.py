@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from kohort.simulation.transactions.planting import bugs, caught_by
 from kohort.simulation.transactions.world import drawn
+from tests.simulation.planting.transactions import bugs, caught_by
 
 FILE = Path(__file__).parents[1] / "planted" / "transactions.json"
 SEEDS = 2_500

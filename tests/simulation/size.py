@@ -10,8 +10,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from kohort.simulation.coverage import RARE, must_hit
-from kohort.simulation.drawing import PALETTE
-from kohort.simulation.fleet import run_counted
+from kohort.simulation.runs.drawing import PALETTE
+from kohort.simulation.runs.fleet import run_counted
 
 # Together they take every row of the tables, every fault and every rare event.
 CHOSEN = (

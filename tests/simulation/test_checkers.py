@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import ErrorCode, KafkaError
-from kohort.group.coordinator.consumer.fold import GROUPS
-from kohort.group.coordinator.consumer.group import ConsumerGroup, ResolvedRegex
+from kohort.group.coordinator.consumer.state.fold import GROUPS
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, ResolvedRegex
 from kohort.group.coordinator.events import TopicsChanged
 from kohort.simulation.checkers.consumer import legal_target
-from kohort.simulation.facts import Looked
-from kohort.simulation.ledger import GROUP
-from kohort.simulation.operator import remedy
-from kohort.simulation.scenario import MemberPlan, Scenario, TopicPlan
-from kohort.simulation.world import World
+from kohort.simulation.faults.operator import remedy
+from kohort.simulation.groups.facts import Looked
+from kohort.simulation.groups.ledger import GROUP
+from kohort.simulation.groups.world import World
+from kohort.simulation.runs.scenario import MemberPlan, Scenario, TopicPlan
 from kohort.values import replace
 from tests.group.coordinator.consumer.consumer_dialogue import ConsumerDialogue
 

@@ -12,9 +12,9 @@ import pytest
 from tests.simulation.size import TWICE
 
 PROGRAM = f"""
-from kohort.simulation.fleet import scenarios
-from kohort.simulation.running import run
-from kohort.simulation.world import NO_CHECKERS
+from kohort.simulation.runs.fleet import scenarios
+from kohort.simulation.runs.running import run
+from kohort.simulation.groups.world import NO_CHECKERS
 for each in scenarios(range(1000, 1000 + {TWICE})):
     print(each.seed, run(each, checkers=NO_CHECKERS).digest)
 """

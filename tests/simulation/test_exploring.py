@@ -11,11 +11,11 @@ from kohort.group.member.draft import join
 from kohort.group.member.draft.session import DraftMemberDecision
 from kohort.group.member.draft.table import DRAFT_MEMBER
 from kohort.group.member.events import HeartbeatAnswered
-from kohort.simulation.exploring import PROTOCOLS, SmallGroup, explore
-from kohort.simulation.exploring.state import State
-from kohort.simulation.planting.bug import instead
-from kohort.simulation.planting.catching import bugs
 from kohort.values import replace
+from tests.simulation.exploring import PROTOCOLS, SmallGroup, explore
+from tests.simulation.exploring.state import State
+from tests.simulation.planting.bug import instead
+from tests.simulation.planting.catching import bugs
 
 MOST = 100_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import mutants
-from kohort.simulation.planting.bug import Bug
-from kohort.simulation.planting.catching import Try, bugs, every, is_sound
+from tests.simulation.planting.bug import Bug
+from tests.simulation.planting.catching import Try, bugs, every, is_sound
 
 # One part of the bugs is planted here, all in tests/system/simulation/test_planted_bugs.py.
 PARTS = 12

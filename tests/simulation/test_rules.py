@@ -8,7 +8,7 @@ from kohort.group.coordinator.records import offset_record
 from kohort.group.coordinator.state import LogState
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.engine import Engine
-from kohort.simulation.log import GroupLog
+from kohort.simulation.groups.log import GroupLog
 from kohort.simulation.rules import RULES
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.group_records import GroupRecord

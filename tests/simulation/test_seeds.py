@@ -9,10 +9,10 @@ from statistics import median
 import pytest
 
 from kohort.simulation.coverage import NOT_REQUIRED, RARE, TABLES, counted, label, must_hit
-from kohort.simulation.drawing import PALETTE, draw
-from kohort.simulation.fleet import Summary, run_all, scenarios
-from kohort.simulation.running import run
-from kohort.simulation.scenario import from_toml
+from kohort.simulation.runs.drawing import PALETTE, draw
+from kohort.simulation.runs.fleet import Summary, run_all, scenarios
+from kohort.simulation.runs.running import run
+from kohort.simulation.runs.scenario import from_toml
 from tests.simulation.size import FLEET
 
 SEEDS = Path(__file__).parents[1] / "seeds"

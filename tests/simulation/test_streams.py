@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from kohort.simulation.scenario import Weather
+from kohort.simulation.runs.scenario import Weather
 from kohort.simulation.seeded import OK
 from kohort.simulation.streams.running import run, shrink
 from kohort.simulation.streams.scenario import (

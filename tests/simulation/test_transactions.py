@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from kohort.simulation.transactions.planting import bugs, caught_by
 from kohort.simulation.transactions.world import OK, drawn, run
 from tests.simulation.planted_transactions import FILE
+from tests.simulation.planting.transactions import bugs, caught_by
 
 # tests/system/simulation/test_seeds.py runs others each time.
 SEEDS = 300
@@ -21,7 +21,7 @@ SURVIVE = {
     " that is refused; tests/system/kafka/test_transactions.py does",
     "InitProducer [is_repeated] -> tell_again (removed)": "a later epoch is as good",
     "COMMITTING Refused -> fail (ignored)": "this coordinator never asks for an abort at the end;"
-    " tests/client/test_transactions.py does",
+    " tests/client/producer/transactions/test_transactions.py does",
     "COMMITTING Commit [has_ended] -> renew (removed)": _ALIKE,
     "ABORTABLE_ERROR Commit [is_outdated] -> find_out (removed)": _SOONER,
     "ABORTABLE_ERROR Commit [is_outdated] -> find_out (negated)": _SOONER,

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kohort.broker import EmbeddedBroker
-from kohort.spark import membership
+from kohort.spark.source import membership
 from tests.spark.playing import PROTOCOLS, PlayedQuery, options
 
 

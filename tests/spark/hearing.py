@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from kohort.spark.control import Control, Word
+from kohort.spark.completion.control import Control, Word
 
 # A word that has not come by then is not coming: it takes a second or two on a busy machine.
 PATIENCE_S = 120

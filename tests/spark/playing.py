@@ -11,7 +11,7 @@ import confluent_kafka as foreign
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from kohort.spark.source import KohortDataSource, KohortStreamReader
+from kohort.spark.source.datasource import KohortDataSource, KohortStreamReader
 from tests.broker.processes import eventually
 
 # Partition and offset of a record.

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from kohort.client.security_config import ALIASES, SECRETS
+from kohort.client.config.security import ALIASES, SECRETS
 from kohort.spark import session_config
 
 PROGRAM = """

@@ -17,7 +17,7 @@ import pytest
 from kohort.errors import ErrorCode, RebalanceInProgressError
 from kohort.group import Subscription
 from kohort.group.subscription import encode_subscription
-from kohort.spark.control import freeze, is_drained
+from kohort.spark.completion.control import freeze, is_drained
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.messages.membership import (
     JoinGroupRequest,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from kohort.streams.assignment.tasks import SubTopology, Task, Topology
-from kohort.streams.buffers import InputRecord
 from kohort.streams.events import StreamsEvent
-from kohort.streams.interface import Application, Output, Pair, StateDirectory
-from kohort.streams.running import StreamsInstance
+from kohort.streams.runtime.buffers import InputRecord
+from kohort.streams.runtime.interface import Application, Output, Pair, StateDirectory
+from kohort.streams.runtime.running import StreamsInstance
 from kohort.streams.settings import StreamSettings
 from kohort.types import TopicPartition
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from kohort import AsyncConsumer, AsyncProducer, TopicPartition
-from kohort.streams.interface import Application
+from kohort.streams.runtime.interface import Application
 from tests.real_kafka.foreign import create_topic
 from tests.streams.counting import counting
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.events import StreamsEvent, TasksChanged, TaskStarted
-from kohort.streams.running import StreamsInstance
+from kohort.streams.runtime.running import StreamsInstance
 from kohort.streams.settings import StreamSettings
 from tests.streams.counting import counting
 

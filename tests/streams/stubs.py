@@ -7,19 +7,19 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
-from kohort.client.metadata import TopicMetadata
-from kohort.client.records import ConsumerRecord
+from kohort.client.consumer.records import ConsumerRecord
+from kohort.client.net.metadata import TopicMetadata
 from kohort.streams import App
-from kohort.streams.application import application_of
+from kohort.streams.app.application import application_of
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.events import StreamsEvent
-from kohort.streams.holding import Held, Role
-from kohort.streams.owning import Owning
-from kohort.streams.records import ControlRecord, ControlState
-from kohort.streams.restoring import Restorer
-from kohort.streams.running import StreamsInstance
+from kohort.streams.log.records import ControlRecord, ControlState
+from kohort.streams.runtime.holding import Held, Role
+from kohort.streams.runtime.owning import Owning
+from kohort.streams.runtime.restoring import Restorer
+from kohort.streams.runtime.running import StreamsInstance
 from kohort.streams.settings import StreamSettings
 from kohort.types import TopicPartition
 

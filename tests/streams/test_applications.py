@@ -17,10 +17,10 @@ from kohort import AdminClient, AsyncConsumer, AsyncProducer, TopicPartition
 from kohort.broker import EmbeddedBroker
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.streams import App, WindowedKey
-from kohort.streams.app import OnError
+from kohort.streams.app.api import OnError
+from kohort.streams.app.instance import ProgramInstance
 from kohort.streams.assignment import leader
 from kohort.streams.assignment.settings import LearnerSettings
-from kohort.streams.control import ControlLog
 from kohort.streams.errors import (
     DifferentProgramError,
     KeyElsewhereError,
@@ -30,9 +30,9 @@ from kohort.streams.errors import (
     RecordFailedError,
     TaskFailedError,
 )
-from kohort.streams.holding import Role
-from kohort.streams.instance import ProgramInstance
-from kohort.streams.records import ControlState
+from kohort.streams.log.control import ControlLog
+from kohort.streams.log.records import ControlState
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings
 from tests.streams.flights import (
     AIRCRAFT,
@@ -413,7 +413,7 @@ async def _led_too_early(fleet: Fleet, leads: int, monkeypatch: pytest.MonkeyPat
         made.set()
         return logs[-1]
 
-    monkeypatch.setattr("kohort.streams.running.ControlLog", make)
+    monkeypatch.setattr("kohort.streams.runtime.running.ControlLog", make)
     both: list[Running] = []
     async with asyncio.timeout(WAIT_S):
         for app in (fleet.app(), another(fleet)):

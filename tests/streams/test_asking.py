@@ -16,7 +16,7 @@ from kohort.streams.assignment.metadata import Claim, Lags, encode_claim
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.tasks import SubTopology, Task, Topology
 from kohort.streams.assignor import LearnerAssignor
-from kohort.streams.records import ControlState, Released, Started
+from kohort.streams.log.records import ControlState, Released, Started
 from kohort.streams.settings import StreamSettings
 from tests.streams.group import tasks
 from tests.streams.stubs import Stand, cancel, until
@@ -38,7 +38,8 @@ def test_a_release_is_heard_after_other_records_of_its_generation(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        "kohort.streams.running.ask_to_rebalance", lambda _consumer, reason: asked.append(reason)
+        "kohort.streams.runtime.running.ask_to_rebalance",
+        lambda _consumer, reason: asked.append(reason),
     )
     asyncio.run(_heard())
     assert asked == ["task 0_0 was released by another"]  # once

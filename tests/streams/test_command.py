@@ -13,17 +13,17 @@ import pytest
 from rich.console import Console
 
 from kohort.cli.streams import as_dict, shown
-from kohort.client.admin_values import MemberDescription
+from kohort.client.admin.values import MemberDescription
 from kohort.streams import App
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.inspecting import ApplicationStatus, _member
-from kohort.streams.records import ControlState, Started
+from kohort.streams.log.records import ControlState, Started
 from kohort.types import TopicPartition
 from tests.cli.running import KOHORT, ran_text
 from tests.streams.counting import running
 from tests.streams.feeding import TASKS, Case
+from tests.streams.runtime.test_running import SETTINGS, runs
 from tests.streams.stubs import Control, Stand
-from tests.streams.test_running import SETTINGS, runs
 
 pytestmark = pytest.mark.timeout(240)
 

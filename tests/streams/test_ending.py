@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from kohort.client.records import ConsumerRecord
+from kohort.client.consumer.records import ConsumerRecord
 from kohort.errors import RebalanceInProgressError
 from kohort.streams import App
 from kohort.streams.assignment.member import MemberState, TaskSession
 from kohort.streams.assignment.tasks import Task
-from kohort.streams.holding import Role
-from kohort.streams.running import StreamsInstance
+from kohort.streams.runtime.holding import Role
+from kohort.streams.runtime.running import StreamsInstance
 from kohort.types import TopicPartition
 from kohort.values import replace
 from tests.broker.processes import eventually
@@ -28,7 +28,7 @@ PLACE, TASK = TopicPartition("in", 0), Task(0, 0)
 HANGS = """
 import asyncio
 from kohort.streams import App
-from kohort.streams.instance import ProgramInstance
+from kohort.streams.app.instance import ProgramInstance
 
 async def run(self):  # as an instance whose brokers do not answer while it leaves
     self._loop = asyncio.get_running_loop()
@@ -49,7 +49,7 @@ app.run(bootstrap_servers="127.0.0.1:1")
 BLOCKS = """
 import time
 from kohort.streams import App
-from kohort.streams.instance import ProgramInstance
+from kohort.streams.app.instance import ProgramInstance
 
 async def run(self):  # as an instance with a function that awaits nothing
     print("runs", flush=True)
@@ -63,7 +63,7 @@ app.run(bootstrap_servers="127.0.0.1:1")
 RUNS = """
 import signal
 from kohort.streams import App
-from kohort.streams.instance import ProgramInstance
+from kohort.streams.app.instance import ProgramInstance
 
 async def run(self):
     self._loop = None

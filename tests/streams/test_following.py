@@ -17,7 +17,7 @@ from kohort.streams.assignment.metadata import Word
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import InternalTopicError, StateDiskFullError
 from kohort.streams.events import TaskFailed
-from kohort.streams.holding import Held, Role
+from kohort.streams.runtime.holding import Held, Role
 from kohort.types import TopicPartition
 from tests.streams.stubs import WAIT_S, Stand, until
 

@@ -9,10 +9,10 @@ import pytest
 
 from kohort import AdminClient
 from kohort.broker import EmbeddedBroker
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
 from kohort.streams import App
-from kohort.streams.application import application_of
-from kohort.streams.interface import Application
+from kohort.streams.app.application import application_of
+from kohort.streams.runtime.interface import Application
 from kohort.streams.topics import missing, prepare
 from tests.real_kafka.foreign import create_topic
 

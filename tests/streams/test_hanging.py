@@ -10,16 +10,17 @@ import pytest
 
 from kohort import AdminClient, AsyncProducer
 from kohort.broker import EmbeddedBroker
-from kohort.streams import App, growth, running
+from kohort.streams import App
+from kohort.streams.app.instance import ProgramInstance
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import MissingTopicError, TaskFailedError
 from kohort.streams.events import StreamsEvent, TaskFailed
-from kohort.streams.holding import Role
-from kohort.streams.instance import ProgramInstance
+from kohort.streams.runtime import growth, running
+from kohort.streams.runtime.holding import Role
 from kohort.types import TopicPartition
 from tests.real_kafka.foreign import create_topic
+from tests.streams.runtime.test_running import SETTINGS
 from tests.streams.stubs import WAIT_S, Stand, record, until
-from tests.streams.test_running import SETTINGS
 
 pytestmark = pytest.mark.timeout(240)
 

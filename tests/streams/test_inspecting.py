@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.admin_values import GroupDescription, MemberDescription
+from kohort.client.admin.values import GroupDescription, MemberDescription
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.errors import MissingTopicError, StreamsError
 from kohort.streams.inspecting import _check_exists, ask_to_leave, look

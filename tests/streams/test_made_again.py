@@ -9,17 +9,18 @@ from immutables import Map
 
 from kohort import AdminClient, AsyncProducer
 from kohort.client import NewTopic
-from kohort.streams import App, growth
+from kohort.streams import App
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import ChangelogTruncatedError, TaskFailedError
 from kohort.streams.events import TaskFailed
-from kohort.streams.holding import Role
-from kohort.streams.records import ChangelogNoted, ControlState
+from kohort.streams.log.records import ChangelogNoted, ControlState
+from kohort.streams.runtime import growth
+from kohort.streams.runtime.holding import Role
 from kohort.types import TopicPartition
 from tests.streams.counting import Running
 from tests.streams.feeding import Case
+from tests.streams.runtime.test_running import SETTINGS, runs
 from tests.streams.stubs import ONE_ID, Control, Stand, record, until
-from tests.streams.test_running import SETTINGS, runs
 
 pytestmark = pytest.mark.timeout(240)
 INPUT, TASK = TopicPartition("in", 0), Task(0, 0)

@@ -13,18 +13,18 @@ from msgspec import structs
 from kohort import AsyncProducer
 from kohort.region.settings import producer_settings
 from kohort.streams import App
-from kohort.streams import running as instances
-from kohort.streams.application import application_of
+from kohort.streams.app.application import application_of
 from kohort.streams.assignment.member import MemberState
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import TaskFailedError
 from kohort.streams.events import TaskFailed
-from kohort.streams.holding import Role
+from kohort.streams.runtime import running as instances
+from kohort.streams.runtime.holding import Role
 from tests.real_kafka.foreign import TIMEOUT_S, create_topic
 from tests.streams.counting import WAIT_S, Running, running
 from tests.streams.feeding import TASKS, Case
+from tests.streams.runtime.test_running import SETTINGS, runs
 from tests.streams.stubs import until
-from tests.streams.test_running import SETTINGS, runs
 
 pytestmark = pytest.mark.timeout(240)
 # So little room that the producer nearly always waits for it.

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.streams import App, WindowedKey
-from kohort.streams.testing import TestDriver
+from kohort.streams.app.testing import TestDriver
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 NUMBERS = st.integers(-5, 5)

@@ -9,13 +9,13 @@ import pytest
 from msgspec import structs
 
 from kohort import AsyncProducer
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import ConfigError, ErrorCode, KafkaError
 from kohort.group.assignors import RangeAssignor
 from kohort.group.member.classic.machine import ClassicMember
 from kohort.group.member.config import MemberConfig
-from kohort.streams.holding import Role
 from kohort.streams.inspecting import look
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings
 from tests.streams.counting import Running, running
 from tests.streams.feeding import TASKS, Case

@@ -12,10 +12,10 @@ from msgspec import structs
 
 from kohort import AsyncConsumer, AsyncProducer, TopicPartition
 from kohort.errors import ConfigError
-from kohort.streams import App, restoring
+from kohort.streams import App
+from kohort.streams.app.instance import ProgramInstance
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.tasks import SubTopology, Topology
-from kohort.streams.directory import hold_state
 from kohort.streams.errors import (
     ChangelogTruncatedError,
     InternalTopicError,
@@ -25,15 +25,16 @@ from kohort.streams.errors import (
     StreamsError,
     TaskFailedError,
 )
-from kohort.streams.instance import ProgramInstance
-from kohort.streams.interface import Application
-from kohort.streams.running import StreamsInstance
+from kohort.streams.runtime import restoring
+from kohort.streams.runtime.directory import hold_state
+from kohort.streams.runtime.interface import Application
+from kohort.streams.runtime.running import StreamsInstance
 from kohort.streams.settings import StreamSettings
 from tests.broker.processes import eventually
 from tests.real_kafka.foreign import TIMEOUT_S, create_topic
 from tests.streams.counting import Running, counting, running
 from tests.streams.feeding import Case
-from tests.streams.test_running import SETTINGS
+from tests.streams.runtime.test_running import SETTINGS
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -9,8 +9,8 @@ import pytest
 from kohort.streams import App
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.events import TaskReleased
-from kohort.streams.holding import Role
-from kohort.streams.records import Released
+from kohort.streams.log.records import Released
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings
 from kohort.types import TopicPartition
 from tests.streams.stubs import Stand, record, until
@@ -71,13 +71,13 @@ def test_a_task_is_unavailable_from_its_last_record_on(monkeypatch: pytest.Monke
 
 async def _stopped_before_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Stand(counting(), [INPUT]) as stand:
-        monkeypatch.setattr("kohort.streams.owning.now_ms", lambda: 1_000)
-        monkeypatch.setattr("kohort.streams.reports.now_ms", lambda: 1_000)
+        monkeypatch.setattr("kohort.streams.runtime.owning.now_ms", lambda: 1_000)
+        monkeypatch.setattr("kohort.streams.runtime.reports.now_ms", lambda: 1_000)
         stand.run(TASK).work.add(INPUT, [record(INPUT, 0)])
         await stand.process()
         stopped = stand.owning.stop_tasks(frozenset({INPUT}))
-        monkeypatch.setattr("kohort.streams.owning.now_ms", lambda: 9_000)
-        monkeypatch.setattr("kohort.streams.reports.now_ms", lambda: 9_000)
+        monkeypatch.setattr("kohort.streams.runtime.owning.now_ms", lambda: 9_000)
+        monkeypatch.setattr("kohort.streams.runtime.reports.now_ms", lambda: 9_000)
         await stand.owning.release(stopped)
         assert [each.at for each in stand.control.said if isinstance(each, Released)] == [1_000]
         told = [each for each in stand.events if isinstance(each, TaskReleased)]

@@ -13,8 +13,8 @@ from kohort.broker import EmbeddedBroker
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.events import RebalanceAsked, TasksChanged
-from kohort.streams.holding import Role
-from kohort.streams.records import ControlState, Released
+from kohort.streams.log.records import ControlState, Released
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings
 from tests.streams.counting import WAIT_S, Running, running
 from tests.streams.feeding import TASKS, Case
@@ -35,7 +35,7 @@ def test_a_member_that_is_about_to_join_does_not_ask_for_one_more_rebalance(
     embedded: EmbeddedBroker, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else all members would join twice, and the draft's owners give tasks up twice."""
-    monkeypatch.setattr("kohort.streams.running.LearnerAssignor", HeldAssignor)
+    monkeypatch.setattr("kohort.streams.runtime.running.LearnerAssignor", HeldAssignor)
     HeldAssignor.gate.set()
     asyncio.run(_asked(Case(embedded.bootstrap_servers), by))
 

@@ -20,7 +20,7 @@ from msgspec import structs
 from kohort import AsyncProducer
 from kohort.errors import ConfigError
 from kohort.streams.assignment.settings import LearnerSettings
-from kohort.streams.holding import Role
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings
 from tests.streams.flights import (
     PARTITIONS,

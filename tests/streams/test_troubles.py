@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from kohort.client.records import ConsumerRecord
+from kohort.client.consumer.records import ConsumerRecord
 from kohort.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -23,11 +23,11 @@ from kohort.errors import (
 )
 from kohort.streams import App
 from kohort.streams.assignment.tasks import Task
-from kohort.streams.control import ControlLog
 from kohort.streams.errors import InputChangedError
-from kohort.streams.holding import Held, Role
-from kohort.streams.records import Started
-from kohort.streams.restoring import Replay
+from kohort.streams.log.control import ControlLog
+from kohort.streams.log.records import Started
+from kohort.streams.runtime.holding import Held, Role
+from kohort.streams.runtime.restoring import Replay
 from kohort.types import TopicPartition
 from tests.streams.stubs import NOWHERE, WAIT_S, Consumer, Stand, record, until
 from tests.streams.test_following import TASK, batch, followed

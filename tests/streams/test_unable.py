@@ -31,14 +31,14 @@ from kohort.streams.assignment.settings import LearnerSettings, Rollout
 from kohort.streams.assignment.situation import UNABLE_MAX, Current, Readiness, Situation
 from kohort.streams.assignment.target import assign
 from kohort.streams.assignment.tasks import Task
-from kohort.streams.interface import StateDirectory
+from kohort.streams.runtime.interface import StateDirectory
+from tests.streams.assignment.test_machines import PARTITIONS, happen, two_members
 from tests.streams.counting import running
 from tests.streams.feeding import TASKS, Case
 from tests.streams.group import Group, tasks
 from tests.streams.machines import TOPOLOGY, World
+from tests.streams.runtime.test_running import SETTINGS, runs
 from tests.streams.test_command import kohort
-from tests.streams.test_machines import PARTITIONS, happen, two_members
-from tests.streams.test_running import SETTINGS, runs
 
 pytestmark = pytest.mark.timeout(240)
 EXACT = LearnerSettings(stream_imbalance_percentage=0, max_warmup_learners=None)

@@ -18,7 +18,7 @@ from kohort.streams.assignment.refiner import refine
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.situation import Current, Leaving, Readiness, Situation, Target
 from kohort.streams.assignment.target import assign, band
-from kohort.streams.holding import Role
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings
 from tests.streams.counting import Running, running
 from tests.streams.feeding import TASKS, Case

@@ -53,7 +53,7 @@ def test_a_tier_takes_its_tests() -> None:
     """Both take a half of what is on two brokers; the second takes properties, too."""
     paths = [
         "tests/system/clients/test_crash.py",
-        "tests/client/test_commit_order.py",
+        "tests/client/consumer/commits/test_commit_order.py",
         "tests/group/test_values.py",
     ]
     first, second = collected("first", *paths), collected("system", *paths)

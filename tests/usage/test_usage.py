@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DEADLINE_S = 100.0
 SERVER = forked.Server(
-    ("kohort.client.consumer", "kohort.client.producer", "tests.usage.around"),
+    ("kohort.client.consumer.api", "kohort.client.producer.api", "tests.usage.around"),
     options=("-X", "faulthandler", "-u"),
 )
 NOT_PROGRAMS = {"around", "test_usage"}

@@ -21,13 +21,13 @@ from kio.static.primitive import Records
 
 from kohort.values import replace
 from kohort.wire import apis
+from kohort.wire.codec.schema import ZERO_UUID, FieldSpec, Message, Struct, fields_of
 from kohort.wire.messages.consumer_group import PRIVATE_TAGS
 from kohort.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
 from kohort.wire.messages.headers import RequestHeader, ResponseHeader
-from kohort.wire.schema import ZERO_UUID, FieldSpec, Message, Struct, fields_of
 from tests.tiers import is_first_tier
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from kohort.wire.schema import FieldSpec, Message, Struct, fields_of
+from kohort.wire.codec.schema import FieldSpec, Message, Struct, fields_of
 
 CODES = {"bool": "?", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from kohort.errors import RemoteProtocolError
 from kohort.wire import apis, messages
-from kohort.wire.schema import Message, Request
+from kohort.wire.codec.schema import Message, Request
 
 
 def declared() -> dict[int, type[Message]]:
@@ -49,11 +49,11 @@ def test_a_consumer_starts_without_the_messages_of_administrators() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     loaded = set(done.stdout.decode().split())
-    assert "kohort.client.consumer" in loaded
+    assert "kohort.client.consumer.api" in loaded
     assert not loaded & {
         "kohort.broker",
-        "kohort.client.admin",
-        "kohort.client.producer",
+        "kohort.client.admin.api",
+        "kohort.client.producer.api",
         "kohort.wire.messages.acls",
         "kohort.wire.messages.configs",
         "kohort.wire.messages.group_records",

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.errors import RemoteProtocolError
-from kohort.wire import codec, frame
+from kohort.wire.codec import coding, frame
+from kohort.wire.codec.schema import Message, Request, String, message
 from kohort.wire.consumer_protocol import (
     decode_assignment,
     decode_subscription,
@@ -26,7 +27,6 @@ from kohort.wire.messages.groups import ListGroupsRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.messages.offsets import OffsetCommitRequest
 from kohort.wire.messages.topics import CreateTopicsRequest
-from kohort.wire.schema import Message, Request, String, message
 from tests.tiers import examples
 from tests.wire.kio_adapter import DRAWN, MODULES, PAIRED, case_name
 from tests.wire.reference import uvarint
@@ -54,7 +54,7 @@ HOSTILE = [
 def is_read_or_refused(cls: type[Message], version: int, data: bytes) -> bool:
     """Whether the bytes are a message; any exception but the one is an error of ours."""
     try:
-        value = codec.decode(cls, version, data)
+        value = coding.decode(cls, version, data)
     except RemoteProtocolError:
         return False
     assert isinstance(value, cls)
@@ -86,7 +86,7 @@ def mutations(draw: st.DrawFn, data: bytes) -> bytes:
 def test_changed_bytes_are_read_or_refused(
     cls: type[Message], version: int, data: st.DataObject
 ) -> None:
-    good = bytes(codec.encode(data.draw(any_messages(cls, version)), version))
+    good = bytes(coding.encode(data.draw(any_messages(cls, version)), version))
     for _ in range(4):
         is_read_or_refused(cls, version, data.draw(mutations(good)))
     is_read_or_refused(cls, version, data.draw(st.binary(max_size=200)))
@@ -98,11 +98,11 @@ def test_changed_bytes_are_read_or_refused(
 def test_a_message_cut_short_is_refused_or_means_what_it_says(
     cls: type[Message], version: int, data: st.DataObject
 ) -> None:
-    good = bytes(codec.encode(data.draw(any_messages(cls, version)), version))
+    good = bytes(coding.encode(data.draw(any_messages(cls, version)), version))
     for end in range(min(len(good), 300)):
         if is_read_or_refused(cls, version, good[:end]):
-            value = codec.decode(cls, version, good[:end])
-            assert codec.decode(cls, version, codec.encode(value, version)) == value
+            value = coding.decode(cls, version, good[:end])
+            assert coding.decode(cls, version, coding.encode(value, version)) == value
 
 
 @given(head=st.sampled_from([b"", b"\0\0", b"\0\1", b"\0\2", b"\0\3", b"\0\x63"]), data=st.binary())
@@ -215,7 +215,7 @@ def test_a_request_has_a_bounded_number_of_elements() -> None:
         assert is_read_or_refused(TwoArrays, 0, data) is is_read
     many = tuple(ApiVersion(api_key=1, min_version=0, max_version=0) for _ in range(100_001))
     answer = ApiVersionsResponse(error_code=0, api_keys=many)
-    assert codec.decode(ApiVersionsResponse, 0, codec.encode(answer, 0)) == answer
+    assert coding.decode(ApiVersionsResponse, 0, coding.encode(answer, 0)) == answer
 
 
 @message(versions=(0, 0), api_key=-2)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.static.primitive import Records
 
-from kohort.wire import codec
-from kohort.wire.schema import FieldSpec, Message
+from kohort.wire.codec import coding
+from kohort.wire.codec.schema import FieldSpec, Message
 from tests.tiers import examples
 from tests.wire.kio_adapter import (
     CASES,
@@ -42,11 +42,11 @@ each_drawn = pytest.mark.parametrize(("cls", "version"), DRAWN, ids=case_name)
 @given(data=st.data())
 def test_kio_reads_what_we_write(cls: type[Message], version: int, data: st.DataObject) -> None:
     value = data.draw(messages(cls, version))
-    ours = bytes(codec.encode(value, version))
+    ours = bytes(coding.encode(value, version))
     theirs = kio_value(kio_class(cls, version), ours)
     assert theirs == to_kio(value, version, type(theirs))
     assert kio_bytes(theirs) == ours
-    assert codec.decode(cls, version, ours) == value
+    assert coding.decode(cls, version, ours) == value
 
 
 @each_drawn
@@ -54,9 +54,9 @@ def test_kio_reads_what_we_write(cls: type[Message], version: int, data: st.Data
 @given(data=st.data())
 def test_we_read_what_kio_writes(cls: type[Message], version: int, data: st.DataObject) -> None:
     theirs = data.draw(st.from_type(kio_class(cls, version)))
-    value = codec.decode(cls, version, kio_bytes(theirs))
+    value = coding.decode(cls, version, kio_bytes(theirs))
     assert value == from_kio(theirs, version, cls)
-    assert codec.encode(value, version) == kio_bytes(theirs)
+    assert coding.encode(value, version) == kio_bytes(theirs)
 
 
 @each_case

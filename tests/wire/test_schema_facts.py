@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kohort.wire.schema import Message, Struct, fields_of
+from kohort.wire.codec.schema import Message, Struct, fields_of
 from tests.wire.kio_adapter import PAIRED, case_name
 
 

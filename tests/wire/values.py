@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from kohort.wire.schema import FieldSpec, Message, Struct, fields_of
+from kohort.wire.codec.schema import FieldSpec, Message, Struct, fields_of
 from tests.wire.kio_adapter import is_private, kio_class, kio_type, nested_class, pairs
 
 INTEGERS = {

@@ -8,11 +8,11 @@ from __future__ import annotations
 from kohort.extras import needed_by
 
 with needed_by("the embedded broker"):
-    from kohort.broker.acls import Acl, Operation, Pattern, Permission, Resource
+    from kohort.broker.authorization.acls import Acl, Operation, Pattern, Permission, Resource
     from kohort.broker.config import BrokerConfig
     from kohort.broker.embedded import EmbeddedBroker
     from kohort.broker.faults import Fault
-    from kohort.broker.security import Security
+    from kohort.broker.net.security import Security
 
 __all__ = [
     "Acl",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from kohort.broker import advertised
 from kohort.broker.log.partition_log import LogConfig
-from kohort.broker.security import Security
+from kohort.broker.net import advertised
+from kohort.broker.net.security import Security
 from kohort.errors import ConfigError
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.migration.policy import POLICIES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from kohort.broker.acls import ANONYMOUS, Rights
+from kohort.broker.authorization.acls import ANONYMOUS, Rights
 from kohort.broker.faults import Faults
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
@@ -16,14 +16,14 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     import uuid
 
-    from kohort.broker.acls import Acls
     from kohort.broker.appends import Appends
+    from kohort.broker.authorization.acls import Acls
     from kohort.broker.config import BrokerConfig
-    from kohort.broker.coordinator import GroupCoordinator
-    from kohort.broker.credentials import Credentials
+    from kohort.broker.coordination.coordinator import GroupCoordinator
+    from kohort.broker.coordination.transactions import Transactions
     from kohort.broker.log.directory import DataDirectory, Topic
     from kohort.broker.log.partition_log import PartitionLog
-    from kohort.broker.transactions import Transactions
+    from kohort.broker.net.credentials import Credentials
 
 NODE_ID = 1
 """Id of the one broker."""

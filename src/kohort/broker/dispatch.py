@@ -10,7 +10,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from kohort.broker import faults
-from kohort.broker.acls import ANONYMOUS, Rights
+from kohort.broker.authorization.acls import ANONYMOUS, Rights
+from kohort.broker.authorization.permitting import permitted
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.handlers import (
     acls,
@@ -31,9 +32,10 @@ from kohort.broker.handlers import (
     topics,
     transactions,
 )
-from kohort.broker.permitting import permitted
 from kohort.errors import ErrorCode, RemoteProtocolError
-from kohort.wire import apis, frame
+from kohort.wire import apis
+from kohort.wire.codec import frame
+from kohort.wire.codec.schema import Buffer, Message
 from kohort.wire.messages.acls import (
     CreateAclsRequest,
     DeleteAclsRequest,
@@ -113,7 +115,6 @@ from kohort.wire.messages.txn_requests import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-from kohort.wire.schema import Buffer, Message
 
 # Only Produce carries records. Anything else of this size would make us build millions of
 # objects: each byte of an array of empty strings costs 32 bytes of memory.

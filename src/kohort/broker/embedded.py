@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from kohort.broker.acls import Acl, checked
+from kohort.broker.authorization.acls import Acl, checked
 from kohort.broker.background import Background
 from kohort.broker.config import BrokerConfig
 from kohort.broker.faults import Faults
 from kohort.broker.handlers.topics import NewTopics, check_configs
-from kohort.broker.security import properties
-from kohort.broker.server import Broker
+from kohort.broker.net.security import properties
+from kohort.broker.net.server import Broker
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.group.events import GroupEvent
 

@@ -23,7 +23,7 @@ from kohort.broker.refusals import REFUSABLE, refused
 from kohort.errors import ConfigError, ErrorCode
 from kohort.values import replace
 from kohort.wire import apis
-from kohort.wire.schema import Buffer, Message
+from kohort.wire.codec.schema import Buffer, Message
 
 Action: TypeAlias = Literal["error", "delay", "disconnect", "silence", "throttle", "truncate"]
 

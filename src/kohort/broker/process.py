@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kohort.broker.advertised import shown
 from kohort.broker.config import BrokerConfig
 from kohort.broker.faults import Faults
-from kohort.broker.security import Security
-from kohort.broker.server import Broker
+from kohort.broker.net.advertised import shown
+from kohort.broker.net.security import Security
+from kohort.broker.net.server import Broker
 from kohort.errors import ConfigError, KohortError
 from kohort.output import silence_out, write_out
 from kohort.values import defaults

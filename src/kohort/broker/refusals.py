@@ -7,6 +7,7 @@ from typing import Final, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator import refusals
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -31,7 +32,6 @@ from kohort.wire.messages.produce import (
     TopicProduceResponse,
 )
 from kohort.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
-from kohort.wire.schema import Message, Request
 
 
 def _produce(request: ProduceRequest, _version: int, code: ErrorCode) -> ProduceResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from kohort.broker.security import Security
+from kohort.broker.net.security import Security
 
 
 class BrokerSettings(TypedDict, total=False):

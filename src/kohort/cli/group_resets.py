@@ -37,7 +37,7 @@ from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, OffsetReset
-    from kohort.client.admin_values import OffsetSpec
+    from kohort.client.admin.values import OffsetSpec
 
 _TO = "To where (one of them)"
 AllTopics = Annotated[

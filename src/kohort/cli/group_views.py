@@ -13,7 +13,7 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupDescription
-    from kohort.client.admin_values import MemberDescription
+    from kohort.client.admin.values import MemberDescription
 
 Columns: TypeAlias = tuple[str, ...]
 Rows: TypeAlias = list[tuple[object, ...]]

@@ -111,7 +111,7 @@ def view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
     Raises:
         KohortError: One that waiting does not mend, such as a wrong password.
     """
-    from kohort.client.backoff import needs_help
+    from kohort.client.net.backoff import needs_help
 
     now = time.time()
     try:

@@ -26,7 +26,7 @@ from kohort.cli.shared import (
     refreshed,
     until_interrupted,
 )
-from kohort.client.security_config import without_aliases
+from kohort.client.config.security import without_aliases
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kohort.region.inspecting import Sight
     from kohort.region.machines.state import Operator, RegionState
     from kohort.region.settings import ClientSettings
-    from kohort.region.sinks import Publisher
+    from kohort.region.sinks.sink import Publisher
 
 app = typer.Typer(help="Look at consistent regions and control them.", no_args_is_help=True)
 
@@ -262,10 +262,10 @@ def _publisher(sink: str) -> Publisher:
     if not place or kind not in ("parquet", "delta"):
         raise KohortError(f"--sink must be parquet:PATH or delta:TABLE, not {sink}")
     if kind == "delta":
-        from kohort.region.delta import DeltaPublisher
+        from kohort.region.sinks.delta import DeltaPublisher
 
         return DeltaPublisher(place)
-    from kohort.region.sinks import ParquetDirectory
+    from kohort.region.sinks.sink import ParquetDirectory
 
     return ParquetDirectory(place)
 

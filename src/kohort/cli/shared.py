@@ -237,7 +237,7 @@ async def print_changes(
     Raises:
         KohortError: One that waiting does not mend, such as a wrong password.
     """
-    from kohort.client.backoff import needs_help
+    from kohort.client.net.backoff import needs_help
 
     last: Mapping[str, object] | None = None
     while True:

@@ -74,7 +74,7 @@ def simulate(
     when the members of your file are restarted, slow or killed, under each group protocol.
     """
     from kohort.cli import simulating
-    from kohort.simulation.campaign import REGION, STREAMS, TRANSACTIONS, Choice, parse_faults
+    from kohort.simulation.runs.campaign import REGION, STREAMS, TRANSACTIONS, Choice, parse_faults
 
     named = bool(members or minutes or scenario or faults != "all")
     simulators = {REGION: _regions, STREAMS: _streams, TRANSACTIONS: _transactions}

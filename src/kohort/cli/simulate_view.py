@@ -16,11 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kohort.observe.timeline import OwnershipTimeline
-from kohort.simulation.campaign import Finding, faults_in
 from kohort.simulation.coverage import must_hit
-from kohort.simulation.fleet import Summary
-from kohort.simulation.running import Outcome
-from kohort.simulation.what_if import Measured
+from kohort.simulation.runs.campaign import Finding, faults_in
+from kohort.simulation.runs.fleet import Summary
+from kohort.simulation.runs.running import Outcome
+from kohort.simulation.runs.what_if import Measured
 
 NO_OWNER = "·"
 COLORS = ("blue", "yellow", "green", "magenta", "cyan", "red")

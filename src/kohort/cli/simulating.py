@@ -13,14 +13,14 @@ from rich.text import Text
 
 from kohort.cli import simulate_view as show
 from kohort.errors import ConfigError
-from kohort.simulation import campaign
-from kohort.simulation.campaign import ALL, Choice, Finding
 from kohort.simulation.coverage import counted
-from kohort.simulation.fleet import Summary
-from kohort.simulation.protocols import PROTOCOLS
-from kohort.simulation.running import Outcome
-from kohort.simulation.scenario import Scenario, from_toml, nearest, to_toml
-from kohort.simulation.what_if import compare, read_scenario
+from kohort.simulation.groups.protocols import PROTOCOLS
+from kohort.simulation.runs import campaign
+from kohort.simulation.runs.campaign import ALL, Choice, Finding
+from kohort.simulation.runs.fleet import Summary
+from kohort.simulation.runs.running import Outcome
+from kohort.simulation.runs.scenario import Scenario, from_toml, nearest, to_toml
+from kohort.simulation.runs.what_if import compare, read_scenario
 
 
 def seeds(

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from kohort.cli.simulating import cause_of
 from kohort.errors import ConfigError
-from kohort.simulation.campaign import REGION, STREAMS
+from kohort.simulation.runs.campaign import REGION, STREAMS
 from kohort.simulation.seeded import SeededOutcome
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from kohort.errors import ConfigError
 from kohort.values import replace
 
 if TYPE_CHECKING:
-    from kohort.spark.history import Offsets
-    from kohort.spark.migrating import Move, Moved
+    from kohort.spark.checkpoint.history import Offsets
+    from kohort.spark.checkpoint.migrate import Move, Moved
 
 app = typer.Typer(
     help="Move queries between Spark's own Kafka source and kohort's.", no_args_is_help=True
@@ -106,7 +106,7 @@ def import_checkpoint(
     Stop the query first. It goes on with format("kohort") where it was, with its state: no record
     is lost or comes twice. Spark's own source must not be started with it any more.
     """
-    from kohort.spark.migrating import import_checkpoint as run
+    from kohort.spark.checkpoint.migrate import import_checkpoint as run
 
     move = _move(checkpoint, copy, in_place, bootstrap_servers, group, open_batch, quiet_seconds)
     move = replace(move, client=read_command_config(command_config))
@@ -133,7 +133,7 @@ def export_checkpoint(
     Stop all queries of the group first: Spark's own source reads every partition, from where the
     group's offsets say that its owner was. The group's offsets stay as they are.
     """
-    from kohort.spark.migrating import export_checkpoint as run
+    from kohort.spark.checkpoint.migrate import export_checkpoint as run
 
     move = _move(checkpoint, copy, in_place, bootstrap_servers, group, open_batch, quiet_seconds)
     move = replace(move, client=read_command_config(command_config))
@@ -166,8 +166,8 @@ def export_offsets(
     Of a group, or of a checkpoint; that of a member of a group needs the group as well. Changes
     nothing.
     """
-    from kohort.spark.history import kafka_json
-    from kohort.spark.migrating import Move, checkpoint_offsets, group_starts
+    from kohort.spark.checkpoint.history import kafka_json
+    from kohort.spark.checkpoint.migrate import Move, checkpoint_offsets, group_starts
 
     warnings: tuple[str, ...] = ()
     client = read_command_config(command_config)
@@ -203,7 +203,7 @@ def _move(
     open_batch: OpenBatchChoice | None,
     quiet_seconds: float,
 ) -> Move:
-    from kohort.spark.migrating import Move
+    from kohort.spark.checkpoint.migrate import Move
 
     if in_place == (copy is not None):
         raise ConfigError("give a folder for the copy, or --in-place")
@@ -268,7 +268,7 @@ def _as_dict(move: Move, moved: Moved, to: str) -> dict[str, object]:
 
 
 def _json(offsets: Offsets) -> str:
-    from kohort.spark.history import kafka_json
+    from kohort.spark.checkpoint.history import kafka_json
 
     return kafka_json(offsets)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kohort.region.settings import ClientSettings
     from kohort.streams.assignment.tasks import Task
     from kohort.streams.inspecting import ApplicationStatus, MemberStatus
-    from kohort.streams.records import AnyTaskRecord
+    from kohort.streams.log.records import AnyTaskRecord
     from kohort.streams.resetting import Reset
     from kohort.types import TopicPartition
 

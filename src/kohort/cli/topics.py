@@ -27,8 +27,8 @@ from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client import AdminClient, ConfigEntry
-    from kohort.client.admin_values import ConfigChange
-    from kohort.client.metadata import PartitionMetadata
+    from kohort.client.admin.values import ConfigChange
+    from kohort.client.net.metadata import PartitionMetadata
 
 app = typer.Typer(help="Look at topics, make, change and delete them.", no_args_is_help=True)
 
@@ -189,7 +189,7 @@ def create(
     --config cleanup.policy=compact
     """
     from kohort.client import NewTopic
-    from kohort.client.admin_values import BROKER_DEFAULT
+    from kohort.client.admin.values import BROKER_DEFAULT
 
     configs = dict(_pairs(config or (), "--config"))
     counts = (partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from kohort.lazy import importer
 
 if TYPE_CHECKING:
-    from kohort.client.acl_values import AclBinding, AclBindingFilter
-    from kohort.client.admin import AdminClient
-    from kohort.client.admin_values import (
+    from kohort.client.admin.acl_values import AclBinding, AclBindingFilter
+    from kohort.client.admin.aio import AsyncAdminClient
+    from kohort.client.admin.api import AdminClient
+    from kohort.client.admin.values import (
         ConfigEntry,
         ConfigResource,
         GroupDescription,
@@ -17,23 +18,22 @@ if TYPE_CHECKING:
         NewTopic,
         OffsetReset,
     )
-    from kohort.client.arrow_delivery import (
+    from kohort.client.config.settings import AdminSettings, ConsumerSettings, ProducerSettings
+    from kohort.client.consumer.aio import AsyncConsumer
+    from kohort.client.consumer.api import Consumer
+    from kohort.client.consumer.commits.offsets import OffsetAndTimestamp
+    from kohort.client.consumer.listener import RebalanceListener
+    from kohort.client.consumer.records import ConsumerRecord
+    from kohort.client.producer.aio import AsyncProducer
+    from kohort.client.producer.api import Producer, RecordMetadata
+    from kohort.client.producer.arrow.delivery import (
         ArrowDelivery,
         ArrowDeliveryError,
         ArrowDeliveryFuture,
         PartitionRows,
         RowsFailure,
     )
-    from kohort.client.async_admin import AsyncAdminClient
-    from kohort.client.async_consumer import AsyncConsumer
-    from kohort.client.async_producer import AsyncProducer
-    from kohort.client.consumer import Consumer
-    from kohort.client.delivery_future import DeliveryFuture
-    from kohort.client.listener import RebalanceListener
-    from kohort.client.offsets import OffsetAndTimestamp
-    from kohort.client.producer import Producer, RecordMetadata
-    from kohort.client.records import ConsumerRecord
-    from kohort.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
+    from kohort.client.producer.delivery_future import DeliveryFuture
 
 __all__ = [
     "AclBinding",
@@ -68,32 +68,32 @@ __all__ = [
 __getattr__ = importer(
     __name__,
     {
-        "AclBinding": ".acl_values",
-        "AclBindingFilter": ".acl_values",
-        "AdminClient": ".admin",
-        "ConfigEntry": ".admin_values",
-        "ConfigResource": ".admin_values",
-        "GroupDescription": ".admin_values",
-        "GroupListing": ".admin_values",
-        "NewTopic": ".admin_values",
-        "OffsetReset": ".admin_values",
-        "ArrowDelivery": ".arrow_delivery",
-        "ArrowDeliveryError": ".arrow_delivery",
-        "ArrowDeliveryFuture": ".arrow_delivery",
-        "PartitionRows": ".arrow_delivery",
-        "RowsFailure": ".arrow_delivery",
-        "AsyncAdminClient": ".async_admin",
-        "AsyncConsumer": ".async_consumer",
-        "AsyncProducer": ".async_producer",
-        "Consumer": ".consumer",
-        "DeliveryFuture": ".delivery_future",
-        "RebalanceListener": ".listener",
-        "OffsetAndTimestamp": ".offsets",
-        "Producer": ".producer",
-        "RecordMetadata": ".producer",
-        "ConsumerRecord": ".records",
-        "AdminSettings": ".settings",
-        "ConsumerSettings": ".settings",
-        "ProducerSettings": ".settings",
+        "AclBinding": ".admin.acl_values",
+        "AclBindingFilter": ".admin.acl_values",
+        "AdminClient": ".admin.api",
+        "ConfigEntry": ".admin.values",
+        "ConfigResource": ".admin.values",
+        "GroupDescription": ".admin.values",
+        "GroupListing": ".admin.values",
+        "NewTopic": ".admin.values",
+        "OffsetReset": ".admin.values",
+        "ArrowDelivery": ".producer.arrow.delivery",
+        "ArrowDeliveryError": ".producer.arrow.delivery",
+        "ArrowDeliveryFuture": ".producer.arrow.delivery",
+        "PartitionRows": ".producer.arrow.delivery",
+        "RowsFailure": ".producer.arrow.delivery",
+        "AsyncAdminClient": ".admin.aio",
+        "AsyncConsumer": ".consumer.aio",
+        "AsyncProducer": ".producer.aio",
+        "Consumer": ".consumer.api",
+        "DeliveryFuture": ".producer.delivery_future",
+        "RebalanceListener": ".consumer.listener",
+        "OffsetAndTimestamp": ".consumer.commits.offsets",
+        "Producer": ".producer.api",
+        "RecordMetadata": ".producer.api",
+        "ConsumerRecord": ".consumer.records",
+        "AdminSettings": ".config.settings",
+        "ConsumerSettings": ".config.settings",
+        "ProducerSettings": ".config.settings",
     },
 )

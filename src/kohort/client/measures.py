@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from kohort.client.batch import Batch
-    from kohort.client.partitions import PartitionState
+    from kohort.client.consumer.partitions import PartitionState
+    from kohort.client.producer.batch import Batch
     from kohort.wire.messages.fetch import FetchResponse
     from kohort.wire.messages.produce import ProduceRequest, ProduceResponse
 

@@ -127,9 +127,9 @@ def _why(error: Exception) -> str:
 
 
 def _async_faces() -> tuple[type, ...]:
-    from kohort.client.async_admin import AsyncAdminClient
-    from kohort.client.async_consumer import AsyncConsumer
-    from kohort.client.async_producer import AsyncProducer
+    from kohort.client.admin.aio import AsyncAdminClient
+    from kohort.client.consumer.aio import AsyncConsumer
+    from kohort.client.producer.aio import AsyncProducer
 
     return AsyncConsumer, AsyncProducer, AsyncAdminClient
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kohort.client import Producer
-    from kohort.client.producer import RecordMetadata
+    from kohort.client.producer.api import RecordMetadata
 
 
 class Progress(Struct):

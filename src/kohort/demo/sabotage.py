@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kohort.spark.options import check_stream_options
-from kohort.spark.source import KohortDataSource, KohortStreamReader
+from kohort.spark.options.source import check_stream_options
+from kohort.spark.source.datasource import KohortDataSource, KohortStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from kohort.spark.manifest import OffsetJson
+    from kohort.spark.checkpoint.manifest import OffsetJson
 
 
 class EagerCommitDataSource(KohortDataSource):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kohort.demo.actors import say
 from kohort.demo.settings import SPARK_PERIOD_MS, GroupProtocol
-from kohort.spark.manifest import Manifest
+from kohort.spark.checkpoint.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

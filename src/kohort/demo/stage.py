@@ -24,8 +24,8 @@ from kohort.group.events import GroupEvent, MemberJoined, OffsetsCommitted
 from kohort.observe.rebalances import Rebalance
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.observe.watch import EventWatch, GroupSnapshot, SnapshotWatch
-from kohort.region.control_log import control_topic
 from kohort.region.inspecting import look
+from kohort.region.log.control import control_topic
 from kohort.types import TopicPartition
 from kohort.values import replace
 

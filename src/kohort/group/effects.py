@@ -11,7 +11,7 @@ from kohort.errors import KohortError
 from kohort.group.events import GroupEvent, Ownership
 from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
-from kohort.wire.schema import Message
+from kohort.wire.codec.schema import Message
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.jobs import DraftAssignmentJob, Job

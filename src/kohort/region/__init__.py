@@ -29,12 +29,12 @@ from kohort.region.errors import (
 )
 
 if TYPE_CHECKING:
-    from kohort.region.callable_sink import CallableSink
     from kohort.region.consumer import AsyncRegionConsumer, RegionConsumer
-    from kohort.region.delta import DeltaSink
     from kohort.region.machines.records import OperatorId, RegionPartition
     from kohort.region.metrics import RegionMetrics
-    from kohort.region.sinks import (
+    from kohort.region.sinks.callable import CallableSink
+    from kohort.region.sinks.delta import DeltaSink
+    from kohort.region.sinks.sink import (
         CutWriter,
         ParquetDirectory,
         RegionSink,
@@ -72,15 +72,15 @@ __all__ = [
 _HOMES = {
     "AsyncRegionConsumer": "kohort.region.consumer",
     "RegionConsumer": "kohort.region.consumer",
-    "DeltaSink": "kohort.region.delta",
+    "DeltaSink": "kohort.region.sinks.delta",
     "OperatorId": "kohort.region.machines.records",
     "RegionPartition": "kohort.region.machines.records",
     "RegionMetrics": "kohort.region.metrics",
-    "CallableSink": "kohort.region.callable_sink",
-    "CutWriter": "kohort.region.sinks",
-    "ParquetDirectory": "kohort.region.sinks",
-    "RegionSink": "kohort.region.sinks",
-    "read_directory": "kohort.region.sinks",
+    "CallableSink": "kohort.region.sinks.callable",
+    "CutWriter": "kohort.region.sinks.sink",
+    "ParquetDirectory": "kohort.region.sinks.sink",
+    "RegionSink": "kohort.region.sinks.sink",
+    "read_directory": "kohort.region.sinks.sink",
     "KeyedState": "kohort.region.states",
 }
 __getattr__ = importer(__name__, _HOMES)

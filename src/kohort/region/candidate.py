@@ -9,20 +9,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kohort.errors import ConfigError
-from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
 from kohort.region.errors import DifferentRegionError, RegionError
+from kohort.region.log.control import ControlLog
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
 from kohort.region.machines.describing import told_differences
 from kohort.region.machines.records import RegionSettings
 from kohort.region.names import problem_of
-from kohort.region.sinks import identity_of
+from kohort.region.sinks.sink import identity_of
 from kohort.region.worker import first
 
 if TYPE_CHECKING:
     from kohort.region.machines.state import RegionState
     from kohort.region.settings import ClientSettings
-    from kohort.region.sinks import Publisher
+    from kohort.region.sinks.sink import Publisher
 
 log = logging.getLogger("kohort.region")
 

@@ -10,8 +10,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Required, Self, TypeAlias, TypedDict, Unpack, cast
 
-from kohort.client import arguments
-from kohort.client.arguments import text, whole
+from kohort.client.config import arguments
+from kohort.client.config.arguments import text, whole
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.region.errors import FunctionError
 from kohort.region.machines.records import (
@@ -23,7 +23,7 @@ from kohort.region.machines.records import (
 from kohort.region.metrics import ControllerMetrics, OperatorMetrics, RegionMetrics, measured
 from kohort.region.names import problem_of
 from kohort.region.settings import poll_interval_ms
-from kohort.region.sinks import RegionSink
+from kohort.region.sinks.sink import RegionSink
 from kohort.region.starts import StartPosition
 from kohort.region.states import KeyedState
 from kohort.region.work import Batch, Function, Item, Rows, Work, call, failed
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kohort.region.machines.state import RegionState
 
 if TYPE_CHECKING:
-    from kohort.client.settings import ConsumerSettings
+    from kohort.client.config.settings import ConsumerSettings
 else:
 
     class ConsumerSettings(TypedDict, total=False):

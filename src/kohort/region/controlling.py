@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from kohort.client import AsyncConsumer
-from kohort.client.async_admin import AsyncAdminClient
-from kohort.client.transport import now_ms
+from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.net.transport import now_ms
 from kohort.errors import BrokerUnavailableError, KafkaError, KohortError
 from kohort.region.group_members import described
 from kohort.region.machines.events import (
@@ -34,11 +34,11 @@ from kohort.region.metrics import ControllerMetrics
 from kohort.region.settings import ClientSettings, Patience, admin_settings, consumer_settings
 
 if TYPE_CHECKING:
-    from kohort.client.settings import ConsumerSettings
-    from kohort.region.control_log import ControlLog
+    from kohort.client.config.settings import ConsumerSettings
+    from kohort.region.log.control import ControlLog
     from kohort.region.machines.controller import ControllerMachine
     from kohort.region.machines.state import RegionState
-    from kohort.region.sinks import Publisher
+    from kohort.region.sinks.sink import Publisher
 
 log = logging.getLogger("kohort.region")
 

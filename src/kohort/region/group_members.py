@@ -10,7 +10,7 @@ from kohort.errors import ErrorCode, KafkaError
 from kohort.region.machines.events import GroupMember
 
 if TYPE_CHECKING:
-    from kohort.client.async_admin import AsyncAdminClient
+    from kohort.client.admin.aio import AsyncAdminClient
 
 # In other states a live member may be missing for a moment.
 _AT_REST = frozenset(("Stable", "Empty", "Dead"))

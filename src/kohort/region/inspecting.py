@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from kohort.client import AsyncConsumer
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import KohortError
-from kohort.region.control_log import ControlLog
 from kohort.region.errors import RegionError
 from kohort.region.group_members import described
+from kohort.region.log.control import ControlLog
 from kohort.region.machines.coding import decode
 from kohort.region.machines.describing import what_it_waits_for
 from kohort.region.machines.records import DRAIN, RESET, STOP, Ask, Drain, Reset

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 
 from kohort.client import AsyncConsumer, RebalanceListener
-from kohort.client.transport import now_ms
+from kohort.client.net.transport import now_ms
 from kohort.errors import BrokerUnavailableError, KafkaError, KohortError
 from kohort.region.errors import SourceError
 from kohort.region.machines.events import (
@@ -49,8 +49,8 @@ from kohort.values import replace
 
 if TYPE_CHECKING:
     from kohort.client import ConsumerRecord
-    from kohort.region.control_log import ControlLog
     from kohort.region.draining import Draining
+    from kohort.region.log.control import ControlLog
     from kohort.region.machines.operator import OperatorMachine
     from kohort.region.starts import StartPosition
     from kohort.region.states import StateTopic

@@ -6,12 +6,18 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
-from kohort.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig, make
+from kohort.client.config.definitions import (
+    AdminConfig,
+    ClientConfig,
+    ConsumerConfig,
+    ProducerConfig,
+    make,
+)
 from kohort.errors import ConfigError
 from kohort.region.machines.operator_session import MERGE_MAX_MS
 
 if TYPE_CHECKING:
-    from kohort.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
+    from kohort.client.config.settings import AdminSettings, ConsumerSettings, ProducerSettings
     from kohort.region.machines.records import RegionSettings
 
 ClientSettings: TypeAlias = Mapping[str, Any]

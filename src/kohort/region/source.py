@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.region.errors import SourceError
 from kohort.region.settings import ClientSettings, admin_settings

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kohort.client import AsyncConsumer, AsyncProducer
-from kohort.client.admin_values import NewTopic
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.admin.values import NewTopic
 from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
-from kohort.region.control_log import BROKERS_CLOCK, check_topic, close_soon, state_topic
 from kohort.region.errors import RegionStateError, StateLimitError
+from kohort.region.log.control import BROKERS_CLOCK, check_topic, close_soon, state_topic
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.settings import (
     ClientSettings,

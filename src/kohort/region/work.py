@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from immutables import Map
 from msgspec import Struct
 
-from kohort.client._consumer_records import bytes_of
+from kohort.client.consumer._consumer_records import bytes_of
 from kohort.errors import KohortError
 from kohort.region.errors import FunctionError, RegionOrderError, SinkError, StateLimitError
 from kohort.region.machines.coding import output_of
@@ -25,7 +25,7 @@ from kohort.region.states import ALL_BYTES_MAX, KeyedState, check_size
 
 if TYPE_CHECKING:
     from kohort.client import ConsumerRecord
-    from kohort.region.sinks import CutWriter
+    from kohort.region.sinks.sink import CutWriter
 
 Rows: TypeAlias = "Iterable[Mapping[str, Any]] | Any | None"
 Function: TypeAlias = "Callable[[RegionPartition, Sequence[ConsumerRecord], KeyedState], Rows]"

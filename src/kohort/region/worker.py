@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from kohort.client import AsyncConsumer
-from kohort.region.control_log import ControlLog
 from kohort.region.controlling import Controlling
 from kohort.region.draining import Draining
+from kohort.region.log.control import ControlLog
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
 from kohort.region.machines.operator import OperatorConfig, OperatorMachine
 from kohort.region.machines.operator_session import RESET
@@ -35,7 +35,7 @@ from kohort.region.settings import (
     merge_timeout_ms,
     poll_interval_ms,
 )
-from kohort.region.sinks import CutWriter, RegionSink, identity_of
+from kohort.region.sinks.sink import CutWriter, RegionSink, identity_of
 from kohort.region.source import warn_of_missing
 from kohort.region.starts import StartPosition
 from kohort.region.states import StateTopic

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
-from kohort.simulation.facts import Fact
+from kohort.simulation.groups.facts import Fact
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 Checker: TypeAlias = "Callable[[World, Fact], str | None]"
 

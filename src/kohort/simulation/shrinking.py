@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from kohort.simulation.scenario import MemberPlan, Scenario, Weather
+from kohort.simulation.runs.scenario import MemberPlan, Scenario, Weather
 from kohort.values import replace
 
 T = TypeVar("T")

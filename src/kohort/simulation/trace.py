@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from kohort.group.coordinator.state import ShardSession
     from kohort.group.effects import Effects
     from kohort.group.member.events import MemberEvent
-    from kohort.simulation.client import Client
-    from kohort.simulation.coordinator import Node
+    from kohort.simulation.groups.client import Client
+    from kohort.simulation.groups.coordinator import Node
 
 
 class Trace:

@@ -16,16 +16,16 @@ from kohort.spark.environment import session_config, use_this_interpreter
 if TYPE_CHECKING:
     from kohort.delta.append import AppendReport
     from kohort.delta.positions import DeltaAppendError
-    from kohort.spark.appending import append
-    from kohort.spark.checkpoints import CheckpointError
-    from kohort.spark.delta import DeltaAppend
-    from kohort.spark.listening import Listening, ListeningError, install
-    from kohort.spark.region import region_sink
-    from kohort.spark.sinks import SinkError
-    from kohort.spark.source import KohortDataSource
-    from kohort.spark.stopping import DrainError, drain
+    from kohort.spark.checkpoint.log import CheckpointError
+    from kohort.spark.completion.drain import DrainError, drain
+    from kohort.spark.completion.listening import Listening, ListeningError, install
+    from kohort.spark.completion.progress import SourceProgress, progress
+    from kohort.spark.completion.sinks import SinkError
+    from kohort.spark.region.sink import region_sink
+    from kohort.spark.source.datasource import KohortDataSource
     from kohort.spark.versions import SparkVersionError
-    from kohort.spark.watching import SourceProgress, progress
+    from kohort.spark.writer.append import append
+    from kohort.spark.writer.delta import DeltaAppend
 
 __all__ = [
     "KohortDataSource",
@@ -51,21 +51,21 @@ __getattr__ = importer(
     __name__,
     {
         "AppendReport": "kohort.delta.append",
-        "CheckpointError": ".checkpoints",
-        "DeltaAppend": ".delta",
+        "CheckpointError": ".checkpoint.log",
+        "DeltaAppend": ".writer.delta",
         "DeltaAppendError": "kohort.delta.positions",
-        "DrainError": ".stopping",
-        "KohortDataSource": ".source",
+        "DrainError": ".completion.drain",
+        "KohortDataSource": ".source.datasource",
         "SparkVersionError": ".versions",
-        "Listening": ".listening",
-        "ListeningError": ".listening",
-        "SinkError": ".sinks",
-        "SourceProgress": ".watching",
-        "append": ".appending",
-        "drain": ".stopping",
-        "install": ".listening",
-        "progress": ".watching",
-        "region_sink": ".region",
+        "Listening": ".completion.listening",
+        "ListeningError": ".completion.listening",
+        "SinkError": ".completion.sinks",
+        "SourceProgress": ".completion.progress",
+        "append": ".writer.append",
+        "drain": ".completion.drain",
+        "install": ".completion.listening",
+        "progress": ".completion.progress",
+        "region_sink": ".region.sink",
     },
     partial(needed_by, "kohort.spark"),
 )

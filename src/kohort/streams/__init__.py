@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from kohort.lazy import importer
 
 if TYPE_CHECKING:
-    from kohort.streams.app import App
-    from kohort.streams.dsl import Stream, Table
+    from kohort.streams.app.api import App
+    from kohort.streams.app.dsl import Stream, Table
+    from kohort.streams.app.serdes import JSON, Serde
+    from kohort.streams.app.windows import WindowedKey
     from kohort.streams.errors import BuildError, RecordFailedError, StateError, StreamsError
-    from kohort.streams.serdes import JSON, Serde
     from kohort.streams.settings import StreamSettings
-    from kohort.streams.windows import WindowedKey
 
 __all__ = [
     "App",
@@ -32,12 +32,12 @@ __all__ = [
 __getattr__ = importer(
     __name__,
     {
-        "App": "kohort.streams.app",
+        "App": "kohort.streams.app.api",
         "StreamSettings": "kohort.streams.settings",
-        "WindowedKey": "kohort.streams.windows",
+        "WindowedKey": "kohort.streams.app.windows",
     }
-    | dict.fromkeys(["JSON", "Serde"], "kohort.streams.serdes")
-    | dict.fromkeys(["Stream", "Table"], "kohort.streams.dsl")
+    | dict.fromkeys(["JSON", "Serde"], "kohort.streams.app.serdes")
+    | dict.fromkeys(["Stream", "Table"], "kohort.streams.app.dsl")
     | dict.fromkeys(
         ["BuildError", "RecordFailedError", "StateError", "StreamsError"], "kohort.streams.errors"
     ),

@@ -12,16 +12,16 @@ import time
 from immutables import Map
 from msgspec import Struct
 
-from kohort.client.admin_values import GroupDescription, MemberDescription
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.admin.values import GroupDescription, MemberDescription
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.region.settings import ClientSettings, admin_settings
 from kohort.streams.assignment.metadata import Claim, Word, decode_claim, decode_word
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.tasks import Task
-from kohort.streams.control import ControlLog
 from kohort.streams.errors import MissingTopicError, StreamsError
-from kohort.streams.records import AnyTaskRecord, ControlState, Failed, Leave, Started
+from kohort.streams.log.control import ControlLog
+from kohort.streams.log.records import AnyTaskRecord, ControlState, Failed, Leave, Started
 from kohort.streams.topics import control_topic
 from kohort.types import TopicPartition
 

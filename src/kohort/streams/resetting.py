@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import ErrorCode, KafkaError
 from kohort.region.settings import ClientSettings, admin_settings
 from kohort.streams.errors import MissingTopicError, StreamsError

@@ -24,11 +24,11 @@ from starlette.routing import Route
 
 from kohort.errors import ConfigError
 from kohort.region.ui.guard import equal, is_local_name, is_loopback, token_of
+from kohort.streams.app.instance import Found, ProgramInstance
+from kohort.streams.app.steps import AnySerde, Anything, Storing
+from kohort.streams.app.windows import AggregateWindows, WindowedKey
 from kohort.streams.errors import KeyElsewhereError, NoSuchStoreError, NotRunningError
-from kohort.streams.instance import Found, ProgramInstance
 from kohort.streams.settings import StreamSettings, address_of
-from kohort.streams.steps import AnySerde, Anything, Storing
-from kohort.streams.windows import AggregateWindows, WindowedKey
 
 _SENT_ON = "sent_on"
 _END_S = 1

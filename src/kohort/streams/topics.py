@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from kohort.client.admin_values import ConfigResource, NewTopic
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.admin.values import ConfigResource, NewTopic
 from kohort.errors import ErrorCode, KafkaError, PartialFailureError
 from kohort.streams.errors import (
     InternalTopicError,
@@ -21,7 +21,7 @@ from kohort.streams.errors import (
     NotCoPartitionedError,
     StreamsError,
 )
-from kohort.streams.interface import Application
+from kohort.streams.runtime.interface import Application
 from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.streams")

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from kohort import TopicPartition
     from kohort.broker.faults import Action, Injected
-    from kohort.client.admin_values import GroupDescription, MemberDescription
-    from kohort.client.records import ConsumerRecord
+    from kohort.client.admin.values import GroupDescription, MemberDescription
+    from kohort.client.consumer.records import ConsumerRecord
 
 T = TypeVar("T")
 

@@ -13,13 +13,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from kohort.client import arguments
-from kohort.client.async_consumer import CommitOffsets
-from kohort.client.config import OnCommit
-from kohort.client.listener import Listens
-from kohort.client.metrics import GROUP as METRICS_GROUP
-from kohort.client.metrics import GroupMetrics
-from kohort.client.records import ConsumerRecord
+from kohort.client.config import arguments
+from kohort.client.config.definitions import OnCommit
+from kohort.client.consumer.aio import CommitOffsets
+from kohort.client.consumer.listener import Listens
+from kohort.client.consumer.membership.metrics import GROUP as METRICS_GROUP
+from kohort.client.consumer.membership.metrics import GroupMetrics
+from kohort.client.consumer.records import ConsumerRecord
 from kohort.errors import CommitFailedError, ErrorCode, KohortError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
 from kohort.testing.calls import CallLog, shown

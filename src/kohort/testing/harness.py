@@ -31,8 +31,8 @@ from kohort.wire.records.header import parse_header
 if TYPE_CHECKING:
     from kohort.broker import EmbeddedBroker
     from kohort.broker.faults import Action, Faults, Injected
-    from kohort.client.admin_values import GroupDescription, MemberDescription
-    from kohort.client.records import ConsumerRecord
+    from kohort.client.admin.values import GroupDescription, MemberDescription
+    from kohort.client.consumer.records import ConsumerRecord
 
 # The least that Kafka's defaults allow (group.min.session.timeout.ms).
 _SHORTEST_SESSION_MS = 6_000

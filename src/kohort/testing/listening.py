@@ -10,18 +10,18 @@ from functools import partial
 from inspect import Parameter, signature
 from typing import SupportsIndex, cast
 
-from kohort.client import arguments
-from kohort.client.listener import Listens, RebalanceListener, call_listener
+from kohort.client.config import arguments
+from kohort.client.consumer.listener import Listens, RebalanceListener, call_listener
 from kohort.errors import KohortError
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
-from kohort.simulation.application import Application
-from kohort.simulation.client import Client
-from kohort.simulation.world import MachineFailedError, ViolationError
+from kohort.simulation.groups.application import Application
+from kohort.simulation.groups.client import Client
+from kohort.simulation.groups.world import MachineFailedError, ViolationError
 from kohort.testing.calls import CallLog, NotSimulatedError, call_text
 from kohort.testing.consumer import SimulatedConsumer
 from kohort.types import TopicPartition
-from kohort.wire.schema import Message
+from kohort.wire.codec.schema import Message
 
 MakeListener = Callable[[], Listens] | Callable[[SimulatedConsumer], Listens]
 

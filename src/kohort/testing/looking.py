@@ -9,8 +9,8 @@ from kohort import AdminClient, Consumer, TopicPartition
 from kohort.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kohort.client.admin_values import GroupDescription
-    from kohort.client.records import ConsumerRecord
+    from kohort.client.admin.values import GroupDescription
+    from kohort.client.consumer.records import ConsumerRecord
 
 # Timestamps that stand for the ends of a partition in ListOffsets.
 _END, _START = -1, -2

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
-from kohort.client import arguments
-from kohort.client.metadata import PartitionMetadata, TopicMetadata
-from kohort.client.offsets import OffsetAndTimestamp
+from kohort.client.config import arguments
+from kohort.client.consumer.commits.offsets import OffsetAndTimestamp
+from kohort.client.net.metadata import PartitionMetadata, TopicMetadata
 from kohort.errors import LocalProtocolError
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.ledger import GROUP
 from kohort.testing.calls import CallLog, NotSimulatedError, shown
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.simulation.topics import Topic
+    from kohort.simulation.groups.topics import Topic
     from kohort.testing.listening import ListeningApplication
 
 # Which broker leads a partition is not simulated: it is always this one.

@@ -17,13 +17,13 @@ from kohort.errors import ConfigError, KohortError, Portable
 from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.assignors.interface import Assignment, GroupMetadata
 from kohort.group.subscription import Subscription
-from kohort.simulation.application import Application
-from kohort.simulation.campaign import Choice
 from kohort.simulation.checkers import CHECKERS
-from kohort.simulation.client import Client
-from kohort.simulation.running import Outcome, run_world
-from kohort.simulation.scenario import Scenario
-from kohort.simulation.world import World
+from kohort.simulation.groups.application import Application
+from kohort.simulation.groups.client import Client
+from kohort.simulation.groups.world import World
+from kohort.simulation.runs.campaign import Choice
+from kohort.simulation.runs.running import Outcome, run_world
+from kohort.simulation.runs.scenario import Scenario
 from kohort.testing.calls import CallLog, NotSimulatedError
 from kohort.testing.listening import ListeningApplication, MakeListener, RaisedError, blaming
 from kohort.types import TopicPartition

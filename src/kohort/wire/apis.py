@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import cast
 
 from kohort.errors import RemoteProtocolError
-from kohort.wire.schema import Message
+from kohort.wire.codec.schema import Message
 
 # Module and name of each API. What a broker serves of these is its own decision.
 KAFKA = {

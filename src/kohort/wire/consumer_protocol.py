@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TypeVar
 
 from kohort.errors import RemoteProtocolError
-from kohort.wire import codec
+from kohort.wire.codec import coding
+from kohort.wire.codec.schema import Buffer, Message
 from kohort.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from kohort.wire.schema import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 
@@ -26,7 +26,7 @@ def encode_subscription(subscription: ConsumerProtocolSubscription, version: int
     Raises:
         LocalProtocolError: The version does not exist, or a value does not fit its field.
     """
-    return codec.encode_versioned(subscription, version)
+    return coding.encode_versioned(subscription, version)
 
 
 def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
@@ -40,7 +40,7 @@ def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
     """Return an assignment as SyncGroup carries it; errors as `encode_subscription`."""
-    return codec.encode_versioned(assignment, version)
+    return coding.encode_versioned(assignment, version)
 
 
 def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
@@ -70,7 +70,7 @@ def subscribed_topics(data: Buffer) -> frozenset[str] | None:
     view = memoryview(data)
     try:
         _, at = _checked_version(view)
-        prefix, _ = codec.decode_from(ConsumerProtocolSubscription, 0, view, at)
+        prefix, _ = coding.decode_from(ConsumerProtocolSubscription, 0, view, at)
     except RemoteProtocolError:
         return None
     return frozenset(prefix.topics)
@@ -79,12 +79,12 @@ def subscribed_topics(data: Buffer) -> frozenset[str] | None:
 def _decode(cls: type[M], data: Buffer) -> M:
     view = memoryview(data)
     version, at = _checked_version(view)
-    message, _ = codec.decode_from(cls, min(version, cls.max_version), view, at)
+    message, _ = coding.decode_from(cls, min(version, cls.max_version), view, at)
     return message
 
 
 def _checked_version(view: memoryview) -> tuple[int, int]:
-    version, at = codec.read_version(view)
+    version, at = coding.read_version(view)
     if version < 0:
         raise RemoteProtocolError(f"version {version} of the consumer protocol")
     return version, at

@@ -7,7 +7,8 @@ it is. A null value is a tombstone: the position, or the group, is gone.
 from __future__ import annotations
 
 from kohort.errors import LocalProtocolError
-from kohort.wire import codec
+from kohort.wire.codec import coding
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.messages import consumer_group_records, draft_records, group_config_records
 from kohort.wire.messages.group_records import (
     GroupKey,
@@ -18,7 +19,6 @@ from kohort.wire.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from kohort.wire.schema import Buffer
 
 _KINDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
@@ -39,10 +39,10 @@ def encode_record(key: GroupKey, value: GroupValue | None) -> tuple[bytes, bytes
     kind = _KINDS[key.max_version][1]
     if value is not None and not isinstance(value, kind):
         raise LocalProtocolError(f"{type(value).__name__} under a {type(key).__name__}")
-    encoded_key = codec.encode_versioned(key, key.max_version)
+    encoded_key = coding.encode_versioned(key, key.max_version)
     if value is None:
         return encoded_key, None
-    return encoded_key, codec.encode_versioned(value, _value_version(value))
+    return encoded_key, coding.encode_versioned(value, _value_version(value))
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
@@ -54,16 +54,16 @@ def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
         RemoteProtocolError: It is of a known kind, but not well-formed.
     """
     view = memoryview(key)
-    version, at = codec.read_version(view)
+    version, at = coding.read_version(view)
     if version not in _KINDS:
         return None
     key_class, value_class = _KINDS[version]
-    read_key = codec.decode_rest(key_class, version, view, at)
+    read_key = coding.decode_rest(key_class, version, view, at)
     if value is None:
         return GroupRecord(read_key, None)
     view = memoryview(value)
-    version, at = codec.read_version(view)
-    return GroupRecord(read_key, codec.decode_rest(value_class, version, view, at))
+    version, at = coding.read_version(view)
+    return GroupRecord(read_key, coding.decode_rest(value_class, version, view, at))
 
 
 def _value_version(value: GroupValue) -> int:

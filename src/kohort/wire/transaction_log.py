@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from kohort.wire import codec
+from kohort.wire.codec import coding
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.messages.transaction_records import TransactionKey, TransactionValue
-from kohort.wire.schema import Buffer
 
 
 def encode_transaction(
     key: TransactionKey, value: TransactionValue | None
 ) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a log record, in the versions that Kafka 4 writes."""
-    encoded = codec.encode_versioned(key, 0)
-    return encoded, None if value is None else codec.encode_versioned(value, 1)
+    encoded = coding.encode_versioned(key, 0)
+    return encoded, None if value is None else coding.encode_versioned(value, 1)
 
 
 def decode_transaction(
@@ -24,12 +24,12 @@ def decode_transaction(
         RemoteProtocolError: It is of a known kind, but not well-formed.
     """
     view = memoryview(key)
-    version, at = codec.read_version(view)
+    version, at = coding.read_version(view)
     if version > TransactionKey.max_version:
         return None
-    read_key = codec.decode_rest(TransactionKey, version, view, at)
+    read_key = coding.decode_rest(TransactionKey, version, view, at)
     if value is None:
         return read_key, None
     view = memoryview(value)
-    version, at = codec.read_version(view)
-    return read_key, codec.decode_rest(TransactionValue, version, view, at)
+    version, at = coding.read_version(view)
+    return read_key, coding.decode_rest(TransactionValue, version, view, at)

@@ -7,7 +7,7 @@ import sys
 import threading
 
 from kohort import Producer
-from kohort.client.producer import RecordMetadata
+from kohort.client.producer.api import RecordMetadata
 
 
 def main(bootstrap: str, how: str, register: str) -> None:

@@ -21,8 +21,8 @@ from kohort import (
     Producer,
     TopicPartition,
 )
-from kohort.client.async_admin import AsyncAdminClient
-from kohort.client.delivery_future import DeliveryFuture
+from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.producer.delivery_future import DeliveryFuture
 
 
 def in_child(work: Callable[[], None], *, leaves_with_exit: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.broker import jobs
+from kohort.broker.coordination import jobs
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, Tick, Unload
 from kohort.group.coordinator.shard import Shard
@@ -14,6 +14,7 @@ from kohort.group.events import GroupEvent
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
 from kohort.wire import group_log
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.groups import DescribedGroup, DescribeGroupsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -24,7 +25,6 @@ from kohort.wire.messages.membership import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from kohort.wire.schema import Message
 
 GROUP = "g"
 WALL = 1_357_000_000_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from kohort.group.coordinator.consumer.group import Member
+from kohort.group.coordinator.consumer.state.group import Member
 from kohort.group.coordinator.events import JobDone, ShardEvent, Tick, TopicsChanged
 from kohort.group.coordinator.jobs import NewTarget
 from kohort.group.coordinator.state import LogState, ShardSession
@@ -17,6 +17,7 @@ from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.group.subscription import Subscription, encode_subscription
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -36,7 +37,6 @@ from kohort.wire.messages.offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kohort.wire.schema import Message
 from tests.group.coordinator.consumer.consumer_dialogue import Held
 from tests.group.coordinator.dialogue import GROUP, WALL
 from tests.group.coordinator.migration.dialogue import MixedDialogue

@@ -27,6 +27,7 @@ from kohort.group.effects import Effects
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -42,7 +43,6 @@ from kohort.wire.messages.offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kohort.wire.schema import Message
 from tests.group.coordinator.dialogue import GROUP, WALL, Dialogue
 from tests.group.outcomes.shard_parts import ASKED, led_to
 

@@ -20,6 +20,7 @@ from kohort.group.coordinator.jobs import DraftAssignmentJob, DraftJobDone
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupRequestProtocol
@@ -28,7 +29,6 @@ from kohort.wire.messages.offsets import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kohort.wire.schema import Message
 from tests.group.coordinator.dialogue import GROUP, WALL
 from tests.group.coordinator.draft.draft_dialogue import DraftDialogue
 from tests.group.outcomes.shard_parts import asked, led_to

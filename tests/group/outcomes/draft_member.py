@@ -20,13 +20,13 @@ from kohort.group.member.events import (
     ResponseArrived,
     Subscribed,
 )
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.draft import (
     DraftHeartbeatResponse,
     DraftJoinGroupRequest,
     DraftJoinGroupResponse,
     TopicAndPartition,
 )
-from kohort.wire.schema import Message
 from tests.group.outcomes.parts import (
     DELAYS,
     FLIGHTS,

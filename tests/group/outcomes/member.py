@@ -21,6 +21,7 @@ from kohort.group.member.events import (
     ResponseArrived,
     Subscribed,
 )
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -28,7 +29,6 @@ from kohort.wire.messages.membership import (
     LeaveGroupResponse,
     SyncGroupRequest,
 )
-from kohort.wire.schema import Message
 from tests.group.outcomes.parts import (
     FLIGHTS,
     NOBODY_KNOWS,

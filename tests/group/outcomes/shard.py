@@ -21,6 +21,7 @@ from kohort.group.coordinator.shard import Shard
 from kohort.group.member.commits import CommitIdentity, commit_request
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire import group_log
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
@@ -54,7 +55,6 @@ from kohort.wire.messages.offsets import (
     OffsetFetchRequestGroup,
 )
 from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
-from kohort.wire.schema import Message
 from tests.group.coordinator.consumer.consumer_dialogue import ConsumerDialogue
 from tests.group.coordinator.dialogue import GROUP, WALL
 from tests.group.outcomes.shard_parts import asked, led_to

@@ -9,8 +9,8 @@ from kohort.errors import error_name
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.state import ShardSession
 from kohort.group.effects import Effects
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.group_records import GroupRecord
-from kohort.wire.schema import Message
 from tests.group.coordinator.dialogue import WALL
 
 ASKED = 1_000

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 from uuid import UUID, uuid5
 
-from kohort.broker import jobs
+from kohort.broker.coordination import jobs
 from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.consumer.jobs import ConsumerJob
@@ -32,8 +32,8 @@ from kohort.group.member.events import JobDone as MemberJobDone
 from kohort.group.member.events import Polled, RequestFailed, ResponseArrived, Tick
 from kohort.types import TopicPartition
 from kohort.wire import group_log
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
-from kohort.wire.schema import Message
 from tests.group.member.consumer.consumer_member import Stage
 
 GROUP = "delays"

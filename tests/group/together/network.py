@@ -35,8 +35,8 @@ from kohort.group.member.events import (
 )
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire import group_log
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.offsets import OffsetCommitResponse
-from kohort.wire.schema import Message
 
 GROUP = "delays"
 WALL = 1_357_000_000_000

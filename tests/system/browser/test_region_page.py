@@ -19,7 +19,7 @@ from kohort.broker import EmbeddedBroker
 from kohort.cli.main import app
 from kohort.region import ParquetDirectory
 from tests.region.regions import Running, eventually, new_topic, produce, running, worker
-from tests.region.test_ui import page
+from tests.region.ui.test_ui import page
 
 # Keys as WebDriver names them (W3C WebDriver, 17.4.2).
 TAB, ENTER, ESCAPE = "\ue004", "\ue007", "\ue00c"

@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kohort.client import AsyncConsumer, Consumer
-from kohort.client.listener import Listens
-from kohort.client.reading import Records
+from kohort.client.consumer.listener import Listens
+from kohort.client.consumer.reading import Records
 from tests.system.clients.group import DEADLINE_S, Seen
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from kohort.broker.dispatch import SERVED
 from kohort.types import TopicPartition
 from kohort.values import defaults
 from kohort.wire import apis
+from kohort.wire.codec.schema import ZERO_UUID, FieldSpec, Message, Request, Struct, fields_of
 from kohort.wire.messages.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -32,7 +33,6 @@ from kohort.wire.messages.offsets import (
 )
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
 from kohort.wire.messages.topics import DeleteTopicsRequest
-from kohort.wire.schema import ZERO_UUID, FieldSpec, Message, Request, Struct, fields_of
 from tests.broker.log.batches import batch
 from tests.broker.processes import eventually
 from tests.real_kafka.alike import Asked, shown

@@ -11,11 +11,11 @@ import confluent_kafka
 import pytest
 
 from kohort import Consumer
-from kohort.broker.coordinator import partition_of
-from kohort.client.backoff import Deadline
-from kohort.client.cluster import Cluster
-from kohort.client.config import ClientConfig
-from kohort.client.coordinator import Coordinator
+from kohort.broker.coordination.coordinator import partition_of
+from kohort.client.config.definitions import ClientConfig
+from kohort.client.net.backoff import Deadline
+from kohort.client.net.cluster import Cluster
+from kohort.client.net.coordinator import Coordinator
 from kohort.group.events import AssignorUnsupported, GroupEvent
 from kohort.types import TopicPartition
 from kohort.wire.messages.client_assignors import ConsumerGroupPrepareAssignmentRequest

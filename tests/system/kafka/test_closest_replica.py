@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kohort.client.backoff import Deadline
-from kohort.client.ranges import RangeReader, close_idle_connections
+from kohort.client.net.backoff import Deadline
+from kohort.spark.source.fetch.ranges import RangeReader, close_idle_connections
 from tests.client.range_scenarios import check, value
 from tests.real_kafka.broker import RealKafka
 

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kohort.client import AsyncAdminClient, AsyncConsumer, AsyncProducer
-from kohort.client.admin_values import NewTopic
-from kohort.client.backoff import Deadline
-from kohort.client.cluster import Cluster
-from kohort.client.config import ClientConfig
+from kohort.client.admin.values import NewTopic
+from kohort.client.config.definitions import ClientConfig
+from kohort.client.net.backoff import Deadline
+from kohort.client.net.cluster import Cluster
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.client.group_scenarios import Notes
 from tests.client.loops import on_a_loop_for

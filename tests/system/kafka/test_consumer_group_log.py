@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer import log_records
-from kohort.group.coordinator.consumer.group import ConsumerGroup
+from kohort.group.coordinator.consumer.state import log_records
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup
 from kohort.group.coordinator.shard import Shard
 from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage, TopicView
 from kohort.wire.group_log import decode_record, encode_record

@@ -17,9 +17,9 @@ import confluent_kafka
 import pytest
 
 from kohort.client import AsyncConsumer, Consumer, RebalanceListener
-from kohort.client.cluster import Cluster
-from kohort.client.config import ClientConfig
-from kohort.client.coordinator import Coordinator
+from kohort.client.config.definitions import ClientConfig
+from kohort.client.net.cluster import Cluster
+from kohort.client.net.coordinator import Coordinator
 from kohort.errors import CommitFailedError, ErrorCode, KafkaError, LocalProtocolError
 from kohort.group.events import GroupEvent, MemberStateChanged
 from kohort.group.member.events import GroupMembershipOperation

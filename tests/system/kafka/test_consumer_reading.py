@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kohort.client import AsyncConsumer, ConsumerRecord
-from kohort.client.offsets import OffsetAndTimestamp
+from kohort.client.consumer.commits.offsets import OffsetAndTimestamp
 from kohort.errors import ConfigError, KafkaError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.client.loops import on_a_loop

@@ -14,8 +14,8 @@ import pytest
 
 from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.client import NewTopic
-from kohort.client.ranges import RangeReader
 from kohort.errors import ErrorCode, KafkaError
+from kohort.spark.source.fetch.ranges import RangeReader
 from tests.real_kafka.broker import java_command
 from tests.real_kafka.secured import (
     POWERLESS,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
-from kohort.broker.coordinator import partition_of
+from kohort.broker.coordination.coordinator import partition_of
 from kohort.wire.group_log import encode_record
 from kohort.wire.messages.group_config_records import (
     GroupConfigEntry,

@@ -12,9 +12,9 @@ import uuid
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from kohort.client.fetch_session import Fetch, FetchSession
-from kohort.client.metadata import ClusterMetadata
-from kohort.client.partitions import Asked, PartitionState
+from kohort.client.consumer.fetch_session import Fetch, FetchSession
+from kohort.client.consumer.partitions import Asked, PartitionState
+from kohort.client.net.metadata import ClusterMetadata
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from kohort import types
 from kohort.broker import EmbeddedBroker
-from kohort.broker.coordinator import OFFSETS_TOPIC
+from kohort.broker.coordination.coordinator import OFFSETS_TOPIC
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import DataDirectory
 from kohort.wire.records.header import iter_batches, with_base_offset

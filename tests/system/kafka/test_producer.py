@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.producer import Producer
+from kohort.client.producer.api import Producer
 from tests.client import producer_scenarios as scenarios
 from tests.real_kafka.broker import RealKafka
 

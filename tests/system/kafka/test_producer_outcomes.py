@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kohort.broker import EmbeddedBroker
-from kohort.client.delivery_future import DeliveryFuture
-from kohort.client.producer import Producer, RecordMetadata
+from kohort.client.producer.api import Producer, RecordMetadata
+from kohort.client.producer.delivery_future import DeliveryFuture
 from kohort.errors import ErrorCode, KafkaError, KohortError, RequestTimedOutError
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
 from kohort.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,

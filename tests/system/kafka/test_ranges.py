@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from kohort.client.ranges import RangeLostError, RangeReader, close_idle_connections
 from kohort.errors import KafkaError
+from kohort.spark.source.fetch.ranges import RangeLostError, RangeReader, close_idle_connections
 from tests.client import range_scenarios as scenarios
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.foreign import delete_before, new_topic

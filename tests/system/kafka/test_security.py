@@ -10,9 +10,9 @@ import pytest
 
 from kohort import AdminClient, Consumer, Producer, TopicPartition
 from kohort.client import NewTopic
-from kohort.client.ranges import RangeReader
-from kohort.client.sasl import ScramAuthenticator
+from kohort.client.net.security.sasl import ScramAuthenticator
 from kohort.errors import AuthenticationError, BrokerUnavailableError, KafkaError, TlsError
+from kohort.spark.source.fetch.ranges import RangeReader
 from tests.real_kafka.broker import free_ports
 from tests.real_kafka.certificates import Signed
 from tests.real_kafka.secured import SESSION_MS, Secured, SecuredEmbedded, SecuredKafka, token

@@ -22,7 +22,7 @@ from kohort import (
     ProducerFencedError,
     TopicPartition,
 )
-from kohort.client.transactional_sender import TransactionalSender
+from kohort.client.producer.transactions.sender import TransactionalSender
 from kohort.errors import RequestTimedOutError
 from tests.broker.processes import DEADLINE_S, eventually
 from tests.client.cutting_proxy import CuttingProxy

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kohort.broker import EmbeddedBroker
-from kohort.broker.coordinator import OFFSETS_TOPIC
+from kohort.broker.coordination.coordinator import OFFSETS_TOPIC
+from kohort.broker.coordination.transactions import TRANSACTIONS_TOPIC
 from kohort.broker.log.config import LogConfig
 from kohort.broker.log.directory import DataDirectory
 from kohort.broker.settings import BrokerSettings
-from kohort.broker.transactions import TRANSACTIONS_TOPIC
 from kohort.types import TopicPartition
 from tests.real_kafka.broker import RealKafka
 from tests.real_kafka.transaction_histories import PARTITIONS, Player, history, played

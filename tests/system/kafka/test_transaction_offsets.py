@@ -10,7 +10,7 @@ from kohort import (
     ConsumerGroupMetadata,
     TopicPartition,
 )
-from kohort.client.async_consumer import AsyncConsumer
+from kohort.client.consumer.aio import AsyncConsumer
 from kohort.errors import CommitFailedError
 from tests.broker.processes import eventually
 from tests.client.loops import on_a_loop

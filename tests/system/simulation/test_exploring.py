@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.simulation.exploring import PROTOCOLS, SmallGroup, explore
-from kohort.simulation.planting.catching import bugs
+from tests.simulation.exploring import PROTOCOLS, SmallGroup, explore
+from tests.simulation.planting.catching import bugs
 
 MOST = 100_000
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import mutants
-from kohort.simulation.planting.catching import every
 from kohort.simulation.regions.running import run
 from kohort.simulation.regions.scenario import draw
 from tests.region.test_planted import CAUGHT, missed
+from tests.simulation.planting.catching import every
 
 PARTS = 12
 EVERY = list(every())

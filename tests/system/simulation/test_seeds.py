@@ -10,9 +10,9 @@ import random
 
 import pytest
 
-from kohort.simulation.fleet import run_all, scenarios
 from kohort.simulation.regions import running as regions
 from kohort.simulation.regions.scenario import draw as draw_region
+from kohort.simulation.runs.fleet import run_all, scenarios
 from kohort.simulation.streams.running import run as run_streams
 from kohort.simulation.streams.scenario import draw as draw_streams
 from kohort.simulation.transactions.world import OK

@@ -15,7 +15,7 @@ from pyarrow.fs import FileSelector
 
 from kohort.delta.parquet import ArrowTask, TaskReport
 from kohort.delta.storage import table_storage
-from kohort.spark.delta import DeltaAppend
+from kohort.spark.writer.delta import DeltaAppend
 from tests.delta.rows import IDS, SCHEMA, ListRows, Row, contents, span
 from tests.spark import object_store
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py4j.java_gateway import JavaGateway
 
-from kohort.broker.security import properties
+from kohort.broker.net.security import properties
 from kohort.cli.command_config import read_command_config
 
 JARS = Path(pyspark.__file__).parent / "jars"

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark import cloudpickle
 
-from kohort.spark import DrainError, ListeningError, drain, install, stopping
-from kohort.spark.checkpoints import CheckpointLog
-from kohort.spark.control import Control, application_of_this_process, sources_in
-from kohort.spark.watching import progress
+from kohort.spark import DrainError, ListeningError, drain, install
+from kohort.spark.checkpoint.log import CheckpointLog
+from kohort.spark.completion import drain as stopping
+from kohort.spark.completion.control import Control, application_of_this_process, sources_in
+from kohort.spark.completion.progress import progress
 from tests.spark import hearing
 from tests.spark.playing import committed, options, produce
 from tests.spark.sessions import MARKS, small_session, until

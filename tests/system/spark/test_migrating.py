@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kohort.client import AdminClient, Consumer
-from kohort.spark.checkpoint_files import CheckpointFiles
-from kohort.spark.checkpoints import CheckpointError
-from kohort.spark.converting import Conversion
-from kohort.spark.history import INITIAL, initial_text, read_history
-from kohort.spark.manifest import Manifest
-from kohort.spark.migrating import Kafka, Move, export_checkpoint, write_moved
-from kohort.spark.positions import Note, Policy, Topic
+from kohort.spark.checkpoint.convert import Conversion
+from kohort.spark.checkpoint.files import CheckpointFiles
+from kohort.spark.checkpoint.history import INITIAL, initial_text, read_history
+from kohort.spark.checkpoint.log import CheckpointError
+from kohort.spark.checkpoint.manifest import Manifest
+from kohort.spark.checkpoint.migrate import Kafka, Move, export_checkpoint, write_moved
+from kohort.spark.source.positions import Note, Policy, Topic
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
 from tests.spark.moving import converted, kohort, refused

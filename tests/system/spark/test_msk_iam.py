@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from kohort.broker import EmbeddedBroker, Security
-from kohort.broker.sasl import MECHANISMS
-from tests.client.test_msk_iam import KEY_ID, REGION_NAME, SECRET, Validator, settings_for
+from kohort.broker.net.sasl import MECHANISMS
+from tests.client.net.security.test_msk_iam import (
+    KEY_ID,
+    REGION_NAME,
+    SECRET,
+    Validator,
+    settings_for,
+)
 from tests.spark.sessions import MARKS, small_session
 
 pytestmark = MARKS

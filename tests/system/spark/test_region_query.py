@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 
 from kohort.region import DeltaSink, ParquetDirectory
 from kohort.spark import DeltaAppend, drain, region_sink
-from kohort.spark.control import application_of_this_process, sources_in
+from kohort.spark.completion.control import application_of_this_process, sources_in
 from tests.real_kafka.foreign import create_topic
 from tests.region.regions import eventually, running, visible, worker
 from tests.region.regions import produce as produce_numbers

@@ -6,12 +6,12 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from kohort.spark.exclusive import ExclusiveGroupError
-from kohort.spark.placing import PositionConflictError
+from kohort.spark.source.exclusive import ExclusiveGroupError
+from kohort.spark.source.placing import PositionConflictError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, committed, once, produce, set_group
-from tests.spark.test_nothing_skipped import (
+from tests.spark.source.test_nothing_skipped import (
     FRESH,
     add_a_partition,
     admin,
@@ -19,7 +19,7 @@ from tests.spark.test_nothing_skipped import (
     restarted,
     run_until,
 )
-from tests.spark.test_restored_checkpoint import ALONE
+from tests.spark.source.test_restored_checkpoint import ALONE
 
 __all__ = ["bootstrap"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kohort.broker import EmbeddedBroker, Fault
-from kohort.spark.control import LISTENING, application_directory
-from kohort.spark.sinks import SinkError
+from kohort.spark.completion.control import LISTENING, application_directory
+from kohort.spark.completion.sinks import SinkError
+from tests.spark.completion.test_guarding import OUT, TEN, ZERO, first_batch, tell
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, committed, produce
-from tests.spark.test_guarding import OUT, TEN, ZERO, first_batch, tell
 
 JOINS = ("JoinGroup", "ConsumerGroupHeartbeat")
 

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kohort.spark import DeltaAppendError, append
-from kohort.spark.sinks import Finding, check_sink, directory_digest, query_id
+from kohort.spark.completion.sinks import Finding, check_sink, directory_digest, query_id
 from tests.delta.rows import contents
 from tests.spark import object_store
 from tests.spark.playing import committed, options, produce

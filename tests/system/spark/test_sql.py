@@ -19,8 +19,8 @@ from pyspark.errors import (
 
 from kohort.broker import EmbeddedBroker
 from kohort.spark import KohortDataSource
-from kohort.spark.java_regex import LEGAL, java_pattern
-from kohort.spark.options import OptionError
+from kohort.spark.options.java_regex import LEGAL, java_pattern
+from kohort.spark.options.source import OptionError
 from tests.spark.playing import produce
 from tests.spark.sessions import MARKS, small_session
 

@@ -16,7 +16,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.errors import KohortError
-from kohort.spark import membership
+from kohort.spark.source import membership
 from tests.broker.drawn_faults import drawn_fault
 from tests.broker.processes import eventually
 from tests.spark.playing import PROTOCOLS, PlayedQuery, Row, as_rows, options, produce

@@ -17,7 +17,7 @@ import pytest
 from kohort import AsyncProducer
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.events import TaskStarted
-from kohort.streams.holding import Role
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings
 from tests.streams.counting import WAIT_S, Running
 from tests.streams.feeding import TASKS, Case

@@ -18,7 +18,7 @@ from kohort.group.assignors.interface import RebalanceProtocol
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.events import StreamsEvent, TaskReleased, TaskStarted
-from kohort.streams.holding import Role
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings
 from tests.streams.counting import Running
 from tests.streams.feeding import TASKS, Case
@@ -105,7 +105,7 @@ def test_a_rolling_bounce_leads_from_eager_to_cooperative_and_counts_each_record
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KIP-429, "Streams": both kinds are members of one group, whichever of them leads."""
-    monkeypatch.setattr("kohort.streams.running.LearnerAssignor", by_tag)
+    monkeypatch.setattr("kohort.streams.runtime.running.LearnerAssignor", by_tag)
     asyncio.run(_bounced(Case(servers)))
 
 

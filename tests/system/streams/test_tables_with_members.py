@@ -24,12 +24,12 @@ from kohort.streams.assignment.metadata import Word, decode_claim, decode_word, 
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.events import RebalanceAsked, TasksChanged
-from kohort.streams.holding import Role
-from kohort.streams.restoring import Restorer
+from kohort.streams.runtime.holding import Role
+from kohort.streams.runtime.restoring import Restorer
 from kohort.streams.settings import StreamSettings
+from tests.streams.assignment.test_tables import TABLES, Rows, Step, Table, named, rows, task
 from tests.streams.counting import WAIT_S, Running, waiting
 from tests.streams.feeding import Case
-from tests.streams.test_tables import TABLES, Rows, Step, Table, named, rows, task
 
 Row = tuple[frozenset[str], frozenset[str], frozenset[str]]
 
@@ -128,8 +128,8 @@ class Play:
         self.table = table
         self.ledger = Ledger(table.before)
         self.members: dict[str, Running] = {}
-        monkeypatch.setattr("kohort.streams.running.LearnerAssignor", self.ledger.assignor)
-        monkeypatch.setattr("kohort.streams.running.Restorer", HeldRestorer)
+        monkeypatch.setattr("kohort.streams.runtime.running.LearnerAssignor", self.ledger.assignor)
+        monkeypatch.setattr("kohort.streams.runtime.running.Restorer", HeldRestorer)
 
     def start(self, name: str) -> None:
         settings = StreamSettings(

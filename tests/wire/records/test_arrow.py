@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
-from kohort.wire.limits import Limits
+from kohort.wire.codec.limits import Limits
 from kohort.wire.records import (
     Compression,
     Record,

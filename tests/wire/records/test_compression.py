@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import RemoteProtocolError
-from kohort.wire.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.limits import DEFAULT_LIMITS, Limits
 from kohort.wire.records import Compression, Record, RecordBatchBuilder, decode_records
 from kohort.wire.records.arrow import Fetched, decode_to_arrow
 from kohort.wire.records.compression import compress, decompress

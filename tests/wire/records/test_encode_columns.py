@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kohort.client.partitioner import partition_for_key
+from kohort.client.producer.partitioner import partition_for_key
 from kohort.wire.records import (
     Compression,
     Record,

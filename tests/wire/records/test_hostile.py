@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import RemoteProtocolError
-from kohort.wire.limits import Limits
+from kohort.wire.codec.limits import Limits
 from kohort.wire.records import Record, decode_records, encode_batch, iter_batches
 from kohort.wire.records.arrow import Fetched, decode_to_arrow
 from tests.wire.records import reference

@@ -6,7 +6,15 @@ from enum import IntEnum
 from itertools import groupby
 from typing import TypeVar
 
-from kohort.broker.acls import Acl, AclFilter, Acls, Operation, Pattern, Permission, Resource
+from kohort.broker.authorization.acls import (
+    Acl,
+    AclFilter,
+    Acls,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
 from kohort.broker.context import BrokerContext, Caller
 from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.wire.messages.acls import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.transactions import INTERNAL_TOPICS
+from kohort.broker.coordination.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartition,

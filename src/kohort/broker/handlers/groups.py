@@ -10,6 +10,7 @@ from kohort.broker.context import NODE_ID, BrokerContext, Caller
 from kohort.broker.log.directory import Topic
 from kohort.errors import ErrorCode
 from kohort.values import replace
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
@@ -57,7 +58,6 @@ from kohort.wire.messages.offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from kohort.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 OneGroup = (

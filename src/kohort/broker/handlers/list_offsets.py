@@ -7,6 +7,7 @@ from collections import Counter
 from kohort.broker.context import BrokerContext, Caller
 from kohort.broker.log.partition_log import LEADER_EPOCH, PartitionLog
 from kohort.errors import ErrorCode, KafkaError
+from kohort.wire.codec.schema import EVERY_VERSION
 from kohort.wire.messages.leader_epochs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -22,7 +23,6 @@ from kohort.wire.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from kohort.wire.schema import EVERY_VERSION
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 # KIP-1005 and KIP-1023: what is in tiered storage, or waits to be. There is none here.

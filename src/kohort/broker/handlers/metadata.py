@@ -8,13 +8,14 @@ from contextlib import suppress
 from itertools import islice
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
+from kohort.broker.coordination.transactions import INTERNAL_TOPICS
 from kohort.broker.handlers.security import EVERYTHING_WITH_A_TOPIC, cluster_operations
 from kohort.broker.handlers.topics import NewTopics, is_legal
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
-from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode, KafkaError
 from kohort.values import replace
+from kohort.wire.codec.schema import ZERO_UUID
 from kohort.wire.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -27,7 +28,6 @@ from kohort.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kohort.wire.schema import ZERO_UUID
 
 _BROKERS, _CONTROLLERS = 1, 2
 _MADE_AT_ONCE = 100

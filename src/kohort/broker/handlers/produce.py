@@ -5,13 +5,14 @@ from __future__ import annotations
 from uuid import UUID
 
 from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.coordination.transactions import INTERNAL_TOPICS
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.broker.log.validation import MOST_NAMED, RefusedRecordsError
-from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError, clipped
 from kohort.group.transactions.events import Producer
 from kohort.types import TopicPartition
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -22,7 +23,6 @@ from kohort.wire.messages.produce import (
     TopicProduceResponse,
 )
 from kohort.wire.records import parse_header
-from kohort.wire.schema import Buffer
 
 _ACKS = (-1, 0, 1)
 _JOINS_SINCE = 12  # version of Produce from which on writing is enough to join (KIP-890)

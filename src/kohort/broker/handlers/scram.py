@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.credentials import ITERATIONS, Credentials, Key, ScramCredential
+from kohort.broker.net.credentials import ITERATIONS, Credentials, Key, ScramCredential
 from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.wire.messages.scram import (
     AlterUserScramCredentialsRequest,

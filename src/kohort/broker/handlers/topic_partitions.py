@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kohort.broker.acls import Operation, Resource
+from kohort.broker.authorization.acls import Operation, Resource
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
+from kohort.broker.coordination.transactions import INTERNAL_TOPICS
 from kohort.broker.handlers.security import EVERYTHING_WITH_A_TOPIC
 from kohort.broker.handlers.topics import is_legal
 from kohort.broker.log.directory import Topic
 from kohort.broker.log.partition_log import LEADER_EPOCH
-from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode
 from kohort.values import replace
+from kohort.wire.codec.schema import ZERO_UUID
 from kohort.wire.messages.topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -20,7 +21,6 @@ from kohort.wire.messages.topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from kohort.wire.schema import ZERO_UUID
 
 # Kafka's max.request.partition.size.limit.
 _PARTITIONS_PER_PAGE = 2_000

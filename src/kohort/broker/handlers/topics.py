@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kohort.broker.context import NODE_ID, BrokerContext, Caller
+from kohort.broker.coordination.transactions import INTERNAL_TOPICS
 from kohort.broker.log.directory import Topic
 from kohort.broker.topic_settings import problem
-from kohort.broker.transactions import INTERNAL_TOPICS
 from kohort.errors import ErrorCode, KafkaError, clipped
 from kohort.types import TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import ZERO_UUID
 from kohort.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -29,7 +30,6 @@ from kohort.wire.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from kohort.wire.schema import ZERO_UUID
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # Each partition is a directory once it is used; a typing error should not make a million.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-from kohort.broker.acls import Operation, Resource, Rights
+from kohort.broker.authorization.acls import Operation, Resource, Rights
 from kohort.broker.context import BrokerContext, Caller
-from kohort.broker.coordinator import OFFSETS_TOPIC
+from kohort.broker.coordination.coordinator import OFFSETS_TOPIC
 from kohort.broker.handlers.groups import ask, then
 from kohort.errors import ErrorCode, KafkaError
 from kohort.group.coordinator.refusals import txn_commit_refused

@@ -6,7 +6,7 @@ topics.json           the topics; replaced as a whole, so a crash cannot tear it
 topics.json.proposal  what folders say of the topics, when topics.json is missing
 topics.json.reserve   room for its next version, so that a full disk lets topics be deleted
 producer-ids          first producer id not handed out yet
-scram-credentials.json  what clients have set; read and written by `kohort.broker.credentials`
+scram-credentials.json  what clients have set; read and written by `kohort.broker.net.credentials`
 <topic>-<partition>/  one log each, made when it is first used; `partition.metadata` says whose
 <id>.<n>-delete/      partition n of the topic with this id, which is being deleted
 <topic>-<n>.<x>-stray/  a partition that topics.json does not know; kept

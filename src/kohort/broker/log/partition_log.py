@@ -32,9 +32,9 @@ from kohort.broker.log.segment import Segment
 from kohort.broker.log.timestamps import are_older, first_since, newest
 from kohort.broker.log.validation import check_time, only_batch
 from kohort.errors import ErrorCode, KafkaError
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records.header import BatchHeader, parse_header, with_base_offset
 from kohort.wire.records.marker import Marker, encode_marker
-from kohort.wire.schema import Buffer
 
 logger = logging.getLogger(__name__)
 

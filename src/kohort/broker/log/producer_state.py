@@ -16,9 +16,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from kohort.errors import ErrorCode, KafkaError
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records.header import BatchHeader
 from kohort.wire.records.marker import committed_by
-from kohort.wire.schema import Buffer
 
 _REMEMBERED_BATCHES = 5
 # Kafka's producer.id.expiration.ms: a producer is forgotten after a day without a batch.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kohort.broker.log.config import LogConfig
 from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records._check import flaw, refused
 from kohort.wire.records.compression import decompress
 from kohort.wire.records.header import HEADER_SIZE, BatchHeader, iter_batches, verify_crc
-from kohort.wire.schema import Buffer
 
 # How many refused records are named, of a batch and in an answer.
 MOST_NAMED = 10_000

@@ -33,8 +33,8 @@ from kohort.group.events import (
 from kohort.group.machine import Deadlines, Decision, Row, row
 from kohort.types import TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.group_records import GroupRecord
-from kohort.wire.schema import Message, Request
 
 # KIP-800: what a client says is cut by the client; one that does not must not fill our memory.
 REASON_MAX = 255

@@ -22,6 +22,7 @@ from kohort.group.coordinator.refusals import (
 from kohort.group.coordinator.services import pending_commit
 from kohort.group.coordinator.session import ShardDecision
 from kohort.values import replace
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -37,7 +38,6 @@ from kohort.wire.messages.offsets import (
     OffsetFetchRequest,
 )
 from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
-from kohort.wire.schema import Message, Request
 
 
 def answer(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:

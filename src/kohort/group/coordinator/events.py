@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kohort.group.coordinator.jobs import DraftJobDone, MatchedTopics, NewTarget
 from kohort.group.coordinator.topics import TopicsImage
-from kohort.wire.schema import Message
+from kohort.wire.codec.schema import Message
 
 R_co = TypeVar("R_co", bound=Message, covariant=True)
 

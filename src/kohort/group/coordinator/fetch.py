@@ -14,6 +14,7 @@ from kohort.group.coordinator.records import (
     StoredOffset,
 )
 from kohort.types import TopicPartition
+from kohort.wire.codec.schema import ZERO_UUID
 from kohort.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -26,7 +27,6 @@ from kohort.wire.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kohort.wire.schema import ZERO_UUID
 
 # C55: nothing stored is an answer like any other.
 _NOTHING = StoredOffset(-1, -1, "", -1)

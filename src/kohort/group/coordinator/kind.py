@@ -15,11 +15,11 @@ from kohort.group.coordinator.events import LoadFinished, RequestArrived, Unload
 from kohort.group.coordinator.records import GroupLog, L
 from kohort.group.coordinator.session import SessionState, ShardDecision
 from kohort.group.coordinator.topics import TopicsImage
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.groups import DescribedGroup, ListedGroup
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequestGroup
 from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
-from kohort.wire.schema import Message
 
 Serve: TypeAlias = Callable[[ShardDecision, str, object], None]
 """Puts a request (`RequestArrived`) or a deadline to the group with an id."""

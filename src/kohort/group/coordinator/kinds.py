@@ -12,8 +12,8 @@ from kohort.group.coordinator.kind import Answer, Api, Fold, Group, Kind, Serve
 from kohort.group.coordinator.migration.passage import TO_CLASSIC, cells
 from kohort.group.coordinator.records import GroupLog, L, fold_offset
 from kohort.group.coordinator.session import SessionState
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey
-from kohort.wire.schema import Message
 
 
 class Kinds:

@@ -28,8 +28,8 @@ from kohort.group.coordinator.session import Lifecycle, ShardDecision
 from kohort.group.coordinator.topics import NO_TOPICS
 from kohort.group.machine import Deadlines, Row, Table, row
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import HeartbeatRequest, HeartbeatResponse
-from kohort.wire.schema import Message
 
 DOWN, CATCH_UP, READY = Lifecycle.DOWN, Lifecycle.CATCH_UP, Lifecycle.READY
 ANY = (DOWN, CATCH_UP, READY)

@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import ZERO_UUID
 from kohort.wire.messages.group_records import (
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from kohort.wire.schema import ZERO_UUID
 
 V = TypeVar("V")
 

@@ -7,6 +7,7 @@ from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.events import RequestArrived
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
@@ -71,7 +72,6 @@ from kohort.wire.messages.txn_requests import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kohort.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 

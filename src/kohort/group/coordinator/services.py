@@ -21,6 +21,7 @@ from kohort.group.coordinator.records import (
 from kohort.group.events import GroupDeleted, OffsetsCommitted
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.groups import (
     DeletableGroupResult,
@@ -52,7 +53,6 @@ from kohort.wire.messages.txn_requests import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kohort.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
 

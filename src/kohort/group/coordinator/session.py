@@ -18,8 +18,8 @@ from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage
 from kohort.group.effects import Effects, Reply
 from kohort.group.events import GroupEvent
 from kohort.group.machine import Deadlines, State
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.group_records import GroupRecord
-from kohort.wire.schema import Message
 
 
 class Lifecycle(State):

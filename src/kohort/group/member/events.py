@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from kohort.group.member.commits import CommitIdentity
-from kohort.wire.schema import Message
+from kohort.wire.codec.schema import Message
 
 # ---------------------------------------------------------------------------- from the application
 

@@ -27,8 +27,8 @@ from kohort.group.member.offers import offered
 from kohort.group.member.session import MemberDecision, Sent, Session
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.offsets import OffsetCommitRequest
-from kohort.wire.schema import Message
 
 S = TypeVar("S", bound=Session)
 D = TypeVar("D", bound=MemberDecision[Session])

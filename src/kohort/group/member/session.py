@@ -17,7 +17,7 @@ from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberDeadline
 from kohort.group.subscription import NO_GENERATION
 from kohort.values import replace
-from kohort.wire.schema import Message
+from kohort.wire.codec.schema import Message
 
 
 class Sent(Struct, frozen=True):

@@ -7,10 +7,10 @@ import logging
 from typing import TypedDict
 
 from kohort.client import AsyncConsumer, ConsumerRecord
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import KohortError
-from kohort.region.control_log import ControlLog
 from kohort.region.errors import ControlTopicError, RegionError
+from kohort.region.log.control import ControlLog
 from kohort.region.machines.coding import decode
 from kohort.region.machines.describing import what_it_waits_for
 from kohort.region.machines.records import OperatorId, RegionPartition

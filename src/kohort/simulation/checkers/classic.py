@@ -9,8 +9,8 @@ from kohort.group.coordinator.events import RequestArrived
 from kohort.group.events import Assigned
 from kohort.group.subscription import decode_subscription
 from kohort.simulation.checkers.ownership import shown
-from kohort.simulation.facts import Answered, Committing, Decided
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.facts import Answered, Committing, Decided
+from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.membership import (
@@ -23,7 +23,7 @@ from kohort.wire.messages.membership import (
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 
 @rule(

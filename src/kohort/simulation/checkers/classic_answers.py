@@ -14,8 +14,9 @@ from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, Pro
 from kohort.group.coordinator.draft import kind as router
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.session import Lifecycle
-from kohort.simulation.facts import Stepped
+from kohort.simulation.groups.facts import Stepped
 from kohort.simulation.rules import rule
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -25,10 +26,9 @@ from kohort.wire.messages.membership import (
     SyncGroupRequest,
 )
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
-from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 Arrived: TypeAlias = RequestArrived[Any]
 Answers: TypeAlias = frozenset[int]

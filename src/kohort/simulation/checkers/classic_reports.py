@@ -9,7 +9,7 @@ from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.events import RequestArrived, SessionExpired, SyncExpired, Tick
 from kohort.group.events import Cause, GroupStateChanged, RebalanceStarted
 from kohort.simulation.checkers.classic_answers import classic_group, code_of
-from kohort.simulation.facts import Loaded, Stepped
+from kohort.simulation.groups.facts import Loaded, Stepped
 from kohort.simulation.rules import rule
 from kohort.wire.messages.membership import (
     JoinGroupRequest,
@@ -19,7 +19,7 @@ from kohort.wire.messages.membership import (
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 _CHANGING = (JoinGroupRequest, SyncGroupRequest, LeaveGroupRequest, OffsetCommitRequest, Tick)
 

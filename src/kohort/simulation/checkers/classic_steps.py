@@ -19,14 +19,14 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.session import Lifecycle
 from kohort.simulation.checkers.classic_answers import classic_group
-from kohort.simulation.facts import Loaded, Stepped
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.facts import Loaded, Stepped
+from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.rules import rule
 from kohort.wire.messages.membership import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 DEAD, EMPTY = GroupState.DEAD, GroupState.EMPTY
 PREPARING, COMPLETING = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.group import ConsumerGroup, GroupState, Owned
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, GroupState, Owned
 from kohort.group.coordinator.events import RequestArrived
-from kohort.simulation.facts import Answered, Looked, Recorded, Stepped
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.facts import Answered, Looked, Recorded, Stepped
+from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.rules import rule
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -20,7 +20,7 @@ from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 _Partition = tuple[UUID, int]
 # After records of groups (not only of positions), and at each full check.

@@ -44,7 +44,7 @@ from kohort.simulation.checkers.members import (
     seeks,
     sends,
 )
-from kohort.simulation.facts import Told
+from kohort.simulation.groups.facts import Told
 from kohort.simulation.rules import rule
 from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 from kohort.wire.messages.consumer_group import (
@@ -53,7 +53,7 @@ from kohort.wire.messages.consumer_group import (
 )
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 S = MemberState
 _JOINED = (S.JOINING, S.RECONCILING, S.ACKNOWLEDGING, S.STABLE)

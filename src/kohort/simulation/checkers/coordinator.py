@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
-from kohort.group.coordinator.consumer.group import ConsumerGroup
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup
 from kohort.group.coordinator.draft import kind as router
 from kohort.group.coordinator.events import RequestArrived, SessionExpired
 from kohort.group.coordinator.state import LogState
 from kohort.group.events import Assigned, Cause, MemberLeft
 from kohort.group.subscription import decode_assignment
-from kohort.simulation.facts import Answered, Decided, Loaded, Looked, Recorded
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.facts import Answered, Decided, Loaded, Looked, Recorded
+from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupMetadataKey, GroupMetadataValue
@@ -26,8 +26,8 @@ from kohort.wire.messages.membership import (
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from kohort.simulation.coordinator import Node
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.coordinator import Node
+    from kohort.simulation.groups.world import World
 
 
 def _classic_group(node: Node) -> ClassicGroup:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.group.events import Ownership
-from kohort.simulation.facts import Called, Delivered, Positioned, Recorded
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.facts import Called, Delivered, Positioned, Recorded
+from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 
 @rule(

@@ -9,8 +9,8 @@ from kohort.group.coordinator.draft import kind as router
 from kohort.group.coordinator.draft.group import DraftGroup, DraftState
 from kohort.group.coordinator.events import RequestArrived, SessionExpired
 from kohort.group.events import MemberLeft
-from kohort.simulation.facts import Answered, Decided, Looked, Recorded
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.facts import Answered, Decided, Looked, Recorded
+from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.draft import (
@@ -22,8 +22,8 @@ from kohort.wire.messages.draft import (
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 
 if TYPE_CHECKING:
-    from kohort.simulation.coordinator import Node
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.coordinator import Node
+    from kohort.simulation.groups.world import World
 
 
 def _group(node: Node) -> DraftGroup | None:

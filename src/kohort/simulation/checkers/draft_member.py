@@ -41,7 +41,7 @@ from kohort.simulation.checkers.members import (
     seeks,
     sends,
 )
-from kohort.simulation.facts import Told
+from kohort.simulation.groups.facts import Told
 from kohort.simulation.rules import rule
 from kohort.wire.messages.draft import (
     DraftHeartbeatRequest,
@@ -51,7 +51,7 @@ from kohort.wire.messages.draft import (
 )
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 S = DraftMemberState
 Session = DraftMemberSession

@@ -23,8 +23,8 @@ from kohort.group.coordinator.events import (
 from kohort.group.coordinator.jobs import DraftJobDone
 from kohort.group.coordinator.session import Lifecycle
 from kohort.simulation.checkers.classic_answers import JOINS, PARKED, TOLD, code_of
-from kohort.simulation.facts import Loaded, Stepped
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.facts import Loaded, Stepped
+from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.rules import rule
 from kohort.wire.messages.draft import (
     DraftHeartbeatRequest,
@@ -36,7 +36,7 @@ from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteReques
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.shard import Shard
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 Arrived: TypeAlias = RequestArrived[Any]
 NONE, PREPARE = DraftState.NONE, DraftState.PREPARE_FOR_REBALANCE

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.simulation.checkers.ownership import shown
-from kohort.simulation.facts import Looked, Settled
+from kohort.simulation.groups.facts import Looked, Settled
 from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.simulation.client import Client
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.client import Client
+    from kohort.simulation.groups.world import World
 
 # How long a removed member may take to ask for membership again.
 _BACK_MS = 120_000

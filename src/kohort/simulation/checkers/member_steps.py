@@ -53,7 +53,7 @@ from kohort.simulation.checkers.members import (
     seeks,
     sends,
 )
-from kohort.simulation.facts import Told
+from kohort.simulation.groups.facts import Told
 from kohort.simulation.rules import rule
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -67,7 +67,7 @@ from kohort.wire.messages.membership import (
 )
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 S = MemberState
 

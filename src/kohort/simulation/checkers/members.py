@@ -9,11 +9,11 @@ from kohort.errors import ErrorCode, KafkaError
 from kohort.group.events import MemberStateChanged
 from kohort.group.member.events import LOOKUP_DUE, MemberDeadline, RejoinAsked
 from kohort.group.member.session import Session
-from kohort.simulation.facts import Refused, Told
+from kohort.simulation.groups.facts import Refused, Told
 from kohort.simulation.rules import rule
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.world import World
 
 S = TypeVar("S", bound=Session)
 # Compares a member before and after an event, and returns what is wrong.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.group.events import Ownership
-from kohort.simulation.facts import Called, Decided, Looked, Moved
+from kohort.simulation.groups.facts import Called, Decided, Looked, Moved
 from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest
 
 if TYPE_CHECKING:
-    from kohort.simulation.client import Client
-    from kohort.simulation.views import GroupView
-    from kohort.simulation.world import World
+    from kohort.simulation.groups.client import Client
+    from kohort.simulation.groups.views import GroupView
+    from kohort.simulation.groups.world import World
 
 
 _JOINS = (JoinGroupRequest, DraftJoinGroupRequest)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kohort.group.assignors.interface import Assignment, ClusterView
 from kohort.group.subscription import Subscription
-from kohort.simulation.world import ViolationError
+from kohort.simulation.groups.world import ViolationError
 from kohort.streams.assignor import LearnerAssignor
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from kohort.group.assignors.interface import Assignment
 from kohort.group.events import Ownership
 from kohort.group.subscription import NO_GENERATION, Subscription
-from kohort.simulation.ledger import GROUP
+from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.streams.process import StreamsProcess
 from kohort.simulation.streams.work import (
     CHANGELOG,
@@ -35,8 +35,8 @@ from kohort.streams.assignment.metadata import decode_word
 from kohort.streams.assignment.plan import read_joined
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.events import TaskFailed, TaskStarted
-from kohort.streams.holding import Held, Role
-from kohort.streams.interface import Pair
+from kohort.streams.runtime.holding import Held, Role
+from kohort.streams.runtime.interface import Pair
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 

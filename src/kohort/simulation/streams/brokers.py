@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 
-from kohort.client.arrow_delivery import ArrowDelivery, PartitionRows
-from kohort.client.delivery import RecordMetadata
+from kohort.client.producer.arrow.delivery import ArrowDelivery, PartitionRows
+from kohort.client.producer.delivery import RecordMetadata
 from kohort.simulation.chance import Stream
-from kohort.streams.interface import Pair
+from kohort.streams.runtime.interface import Pair
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from kohort.client.listener import Listens
+from kohort.client.consumer.listener import Listens
 from kohort.errors import (
     CommitFailedError,
     ErrorCode,
@@ -17,13 +17,13 @@ from kohort.errors import (
 )
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.events import Closing, CommitAnswered, RejoinAsked
-from kohort.simulation import positions
-from kohort.simulation.facts import Committing
+from kohort.simulation.groups import positions
+from kohort.simulation.groups.facts import Committing
 from kohort.streams.assignment.member import MemberState
 from kohort.streams.assignor import LearnerAssignor
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.offsets import OffsetCommitResponse, OffsetFetchResponse
-from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
     from kohort.simulation.streams.process import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from kohort.simulation.departures import client_of
-from kohort.simulation.scenario import Fault
+from kohort.simulation.faults.departures import client_of
+from kohort.simulation.runs.scenario import Fault
 
 if TYPE_CHECKING:
     from kohort.simulation.streams.process import StreamsProcess

@@ -13,13 +13,13 @@ from kohort.simulation.streams.brokers import LogProducer
 from kohort.simulation.streams.work import CHANGELOG, SimulatedDirectory, SimulatedTask
 from kohort.streams.assignment.tasks import Task, Topology
 from kohort.streams.assignor import LearnerAssignor
-from kohort.streams.control import ControlLog
 from kohort.streams.events import StreamsEvent
-from kohort.streams.interface import Application, StateDirectory, StreamTask
-from kohort.streams.owning import Owning
-from kohort.streams.records import ControlRecord
-from kohort.streams.restoring import Restorer
-from kohort.streams.running import StreamsInstance
+from kohort.streams.log.control import ControlLog
+from kohort.streams.log.records import ControlRecord
+from kohort.streams.runtime.interface import Application, StateDirectory, StreamTask
+from kohort.streams.runtime.owning import Owning
+from kohort.streams.runtime.restoring import Restorer
+from kohort.streams.runtime.running import StreamsInstance
 from kohort.streams.settings import StreamSettings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, Unpack, cast
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
-    from kohort.simulation.client import Client
+    from kohort.simulation.groups.client import Client
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from kohort.client.listener import Listens, RebalanceListener, Told, call_listener
-from kohort.client.records import ConsumerRecord
+from kohort.client.consumer.listener import Listens, RebalanceListener, Told, call_listener
+from kohort.client.consumer.records import ConsumerRecord
 from kohort.errors import (
     ErrorCode,
     KohortError,
@@ -22,25 +22,25 @@ from kohort.group.member.events import (
     CallbackDone,
     Polled,
 )
-from kohort.simulation.application import Application
 from kohort.simulation.chance import Stream
-from kohort.simulation.client import REQUEST_TIMEOUT_MS, Client
-from kohort.simulation.facts import Delivered
-from kohort.simulation.network import Done
+from kohort.simulation.groups.application import Application
+from kohort.simulation.groups.client import REQUEST_TIMEOUT_MS, Client
+from kohort.simulation.groups.facts import Delivered
+from kohort.simulation.groups.network import Done
 from kohort.simulation.streams.consumer import GroupConsumer
 from kohort.simulation.streams.loop import ProcessDiedError, VirtualLoop
 from kohort.simulation.streams.reader import LogReader
 from kohort.streams.assignment.tasks import Task
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import HeartbeatResponse, SyncGroupResponse
-from kohort.wire.schema import Message
 
 if TYPE_CHECKING:
-    from kohort.simulation.scenario import MemberPlan
+    from kohort.simulation.groups.world import World
+    from kohort.simulation.runs.scenario import MemberPlan
     from kohort.simulation.streams.assigning import SimulatedAssignor
     from kohort.simulation.streams.instance import SimulatedInstance
     from kohort.simulation.streams.world import StreamsWorld
-    from kohort.simulation.world import World
 
 _GOOD = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 _RESTART_MS = 5_000

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kohort.client.records import ConsumerRecord
-from kohort.streams.interface import Pair
+from kohort.client.consumer.records import ConsumerRecord
+from kohort.streams.runtime.interface import Pair
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from kohort.simulation.streams.work import KEYS, counted
 from kohort.streams.assignment.member import MemberState
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import LearnerAssignor
-from kohort.streams.holding import Role
+from kohort.streams.runtime.holding import Role
 
 if TYPE_CHECKING:
     from kohort.simulation.streams.process import StreamsProcess

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kohort.simulation.checkers.liveness import is_converged
-from kohort.simulation.facts import Looked, Settled
-from kohort.simulation.faults import plan_faults, stop_faults
-from kohort.simulation.running import convergence_bound_ms
-from kohort.simulation.scenario import Weather
+from kohort.simulation.faults.kinds import plan_faults, stop_faults
+from kohort.simulation.groups.facts import Looked, Settled
+from kohort.simulation.groups.world import MachineFailedError, ViolationError
+from kohort.simulation.runs.running import convergence_bound_ms
+from kohort.simulation.runs.scenario import Weather
 from kohort.simulation.seeded import OK, SeededOutcome
 from kohort.simulation.shrinking import minimal
 from kohort.simulation.streams.faults import plan_own_faults, stop_own_faults
@@ -17,7 +18,6 @@ from kohort.simulation.streams.resting import check_rest, unrest
 from kohort.simulation.streams.scenario import StreamsScenario
 from kohort.simulation.streams.world import StreamsWorld, logger
 from kohort.simulation.trace import Trace
-from kohort.simulation.world import MachineFailedError, ViolationError
 from kohort.values import replace
 
 CRASHED = "machine failed"

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from kohort.errors import ConfigError
 from kohort.simulation.chance import Stream
-from kohort.simulation.drawing import PALETTE
-from kohort.simulation.protocols import COOPERATIVE
-from kohort.simulation.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather
+from kohort.simulation.groups.protocols import COOPERATIVE
+from kohort.simulation.runs.drawing import PALETTE
+from kohort.simulation.runs.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather
 from kohort.simulation.streams.work import INPUT, STATELESS
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.settings import LearnerSettings

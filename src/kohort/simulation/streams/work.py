@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from kohort.client.records import ConsumerRecord
+from kohort.client.consumer.records import ConsumerRecord
 from kohort.streams.assignment.tasks import Task
-from kohort.streams.interface import Output, Pair
+from kohort.streams.runtime.interface import Output, Pair
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

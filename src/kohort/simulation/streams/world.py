@@ -9,8 +9,9 @@ from typing import NoReturn, cast
 from immutables import Map
 
 from kohort.group.assignors import Assignor
-from kohort.simulation.client import Client
-from kohort.simulation.coordinator import Node
+from kohort.simulation.groups.client import Client
+from kohort.simulation.groups.coordinator import Node
+from kohort.simulation.groups.world import World
 from kohort.simulation.rules import RULES, Checkers
 from kohort.simulation.streams.assigning import SimulatedAssignor
 from kohort.simulation.streams.books import Books
@@ -26,12 +27,11 @@ from kohort.simulation.streams.work import (
     SimulatedDirectory,
 )
 from kohort.simulation.trace import Trace
-from kohort.simulation.world import World
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.tasks import SubTopology, Task, Topology
 from kohort.streams.errors import StateInUseError
 from kohort.streams.events import StreamsEvent, TaskFailed, TaskReleased, TaskStarted
-from kohort.streams.interface import Pair, StateDirectory
+from kohort.streams.runtime.interface import Pair, StateDirectory
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupRecord
 

@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from kohort.client.batch import Identity
-from kohort.client.transaction import (
+from kohort.client.producer.batch import Identity
+from kohort.client.producer.transactions.calls import FENCED, ended
+from kohort.client.producer.transactions.machine import (
     Abort,
     Begin,
     Commit,
@@ -29,7 +30,6 @@ from kohort.client.transaction import (
     TransactionMachine,
     TransactionState,
 )
-from kohort.client.transactions import FENCED, ended
 from kohort.errors import ErrorCode, KafkaError
 from kohort.group.transactions.events import (
     AddPartitions,

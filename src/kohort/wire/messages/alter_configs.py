@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.wire.messages.configs import AlterConfigsResourceResponse
-from kohort.wire.schema import (
+from kohort.wire.codec.schema import (
     Bool,
     Int8,
     Int32,
@@ -14,6 +13,7 @@ from kohort.wire.schema import (
     Struct,
     message,
 )
+from kohort.wire.messages.configs import AlterConfigsResourceResponse
 
 
 class ReplacedConfig(Struct, frozen=True, kw_only=True):

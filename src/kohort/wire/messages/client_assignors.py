@@ -5,8 +5,7 @@ No release of Kafka has them (KAFKA-18327), so their API keys are far above Kafk
 
 from __future__ import annotations
 
-from kohort.wire.messages.consumer_group import TopicPartitions
-from kohort.wire.schema import (
+from kohort.wire.codec.schema import (
     Bytes,
     Int8,
     Int16,
@@ -19,6 +18,7 @@ from kohort.wire.schema import (
     Uuid,
     message,
 )
+from kohort.wire.messages.consumer_group import TopicPartitions
 
 
 @message(api_key=30003, versions=(0, 0), flexible_since=0)

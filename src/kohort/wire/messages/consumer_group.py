@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kohort.wire.schema import (
+from kohort.wire.codec.schema import (
     IGNORABLE,
     Bool,
     Bytes,

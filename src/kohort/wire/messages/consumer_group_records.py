@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from kohort.wire.messages.consumer_group import PRIVATE_TAGS, AssignmentMetadata, ClientAssignor
-from kohort.wire.schema import (
+from kohort.wire.codec.schema import (
     IGNORABLE,
     Bytes,
     Int8,
@@ -24,6 +23,7 @@ from kohort.wire.schema import (
     Uuid,
     message,
 )
+from kohort.wire.messages.consumer_group import PRIVATE_TAGS, AssignmentMetadata, ClientAssignor
 
 
 @message(versions=(3, 3))

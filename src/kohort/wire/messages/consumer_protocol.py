@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kohort.wire.schema import (
+from kohort.wire.codec.schema import (
     IGNORABLE,
     Int32,
     Message,

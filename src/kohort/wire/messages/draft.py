@@ -7,7 +7,7 @@ the head of each message are in the header of every Kafka request and response.
 
 from __future__ import annotations
 
-from kohort.wire.schema import Int16, Int32, Message, Request, String, Struct, message
+from kohort.wire.codec.schema import Int16, Int32, Message, Request, String, Struct, message
 
 
 @message(api_key=30001, versions=(0, 0))

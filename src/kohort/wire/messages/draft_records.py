@@ -5,8 +5,8 @@ The version of its key is far above those that Kafka gives out, so Kafka passes 
 
 from __future__ import annotations
 
+from kohort.wire.codec.schema import Int16, Int32, Message, String, Struct, message
 from kohort.wire.messages.draft import TopicAndPartition
-from kohort.wire.schema import Int16, Int32, Message, String, Struct, message
 
 
 @message(versions=(30001, 30001))

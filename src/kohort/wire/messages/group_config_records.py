@@ -6,7 +6,7 @@ of the key is far above those that Kafka gives out, so Kafka passes over it.
 
 from __future__ import annotations
 
-from kohort.wire.schema import Message, String, Struct, message
+from kohort.wire.codec.schema import Message, String, Struct, message
 
 
 @message(versions=(30002, 30002))

@@ -10,10 +10,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
-from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
-from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
-from kohort.wire.schema import (
+from kohort.wire.codec.schema import (
     IGNORABLE,
     ZERO_UUID,
     Bytes,
@@ -29,6 +26,9 @@ from kohort.wire.schema import (
     message,
     since,
 )
+from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
+from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
+from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfigValue
 
 
 @message(versions=(0, 1))

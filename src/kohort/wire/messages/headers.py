@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kohort.wire.schema import Int16, Int32, Message, NullableString, message
+from kohort.wire.codec.schema import Int16, Int32, Message, NullableString, message
 
 
 # Version 2 is version 1 and a tag section: the client id keeps its classic encoding there, which no
-# annotation can say. `kohort.wire.frame` adds and skips those tags.
+# annotation can say. `kohort.wire.codec.frame` adds and skips those tags.
 @message(versions=(1, 1))
 class RequestHeader(Message, frozen=True, kw_only=True):
     """Version 1 of the header of a request."""

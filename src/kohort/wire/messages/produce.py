@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kohort.wire.schema import (
+from kohort.wire.codec.schema import (
     IGNORABLE,
     ZERO_UUID,
     Int16,

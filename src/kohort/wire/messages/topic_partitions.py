@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.wire.schema import (
+from kohort.wire.codec.schema import (
     Bool,
     Int16,
     Int32,

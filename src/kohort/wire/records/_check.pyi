@@ -1,4 +1,4 @@
-from kohort.wire.schema import Buffer
+from kohort.wire.codec.schema import Buffer
 
 # What is wrong with the records part, decompressed, of a batch that a producer sent, as a sentence
 # for people; None where nothing is. There have to be `count` records whose offsets count from 0.

@@ -2,8 +2,8 @@ from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
-from kohort.wire.limits import Limits
-from kohort.wire.schema import Buffer
+from kohort.wire.codec.limits import Limits
+from kohort.wire.codec.schema import Buffer
 
 class ColumnDecoder:
     clipped: list[tuple[str, int, int, int]]

@@ -2,9 +2,9 @@ from enum import IntEnum
 
 import pyarrow as pa
 
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records._columns import Columns
 from kohort.wire.records.header import Compression
-from kohort.wire.schema import Buffer
 
 class Hasher(IntEnum):
     MURMUR2 = 0

@@ -1,8 +1,8 @@
 from collections.abc import Iterable
 
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records.header import BatchHeader
 from kohort.wire.records.record import Record
-from kohort.wire.schema import Buffer
 
 class RecordWriter:
     @property

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from kohort.errors import LocalProtocolError
-from kohort.wire.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records._decode import ColumnDecoder
-from kohort.wire.schema import Buffer
 
 SCHEMA = pa.schema(
     [

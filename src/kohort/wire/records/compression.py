@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kohort.errors import RemoteProtocolError
-from kohort.wire.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records.header import Compression
-from kohort.wire.schema import Buffer
 
 if TYPE_CHECKING:
     from types import ModuleType

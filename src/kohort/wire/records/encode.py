@@ -6,7 +6,8 @@ import struct
 from collections.abc import Iterable
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
-from kohort.wire.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records._objects import RecordReader, RecordWriter
 from kohort.wire.records.compression import compress, decompress
 from kohort.wire.records.header import (
@@ -18,7 +19,6 @@ from kohort.wire.records.header import (
     verify_crc,
 )
 from kohort.wire.records.record import Record
-from kohort.wire.schema import Buffer
 
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 

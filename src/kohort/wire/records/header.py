@@ -14,9 +14,9 @@ from enum import IntEnum
 from msgspec import Struct
 
 from kohort.errors import RemoteProtocolError
-from kohort.wire.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.limits import DEFAULT_LIMITS, Limits
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records._crc32c import crc32c
-from kohort.wire.schema import Buffer
 
 HEADER_SIZE = 61
 """Bytes of a batch before its first record."""

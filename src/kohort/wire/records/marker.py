@@ -7,9 +7,9 @@ import struct
 from msgspec import Struct
 
 from kohort.errors import RemoteProtocolError
+from kohort.wire.codec.schema import Buffer
 from kohort.wire.records.encode import decode_records, encode_batch
 from kohort.wire.records.record import Record
-from kohort.wire.schema import Buffer
 
 _KEY = struct.Struct(">hh")  # version, type
 _VALUE = struct.Struct(">hi")  # version, epoch of the coordinator

@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from kohort.broker import jobs
+from kohort.broker.coordination import jobs
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.jobs import ConsumerJob
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member
 from kohort.group.coordinator.events import JobDone, TopicsChanged
 from kohort.group.coordinator.shard import Shard
 from kohort.group.coordinator.state import ShardSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.group import MemberState
+from kohort.group.coordinator.consumer.state.group import MemberState
 from tests.group.coordinator.consumer.consumer_dialogue import ConsumerDialogue
 
 STABLE, UNREVOKED, UNRELEASED = (

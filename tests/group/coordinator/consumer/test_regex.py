@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.jobs import do_consumer_job
+from kohort.broker.coordination.jobs import do_consumer_job
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.jobs import RegexJob
 from kohort.group.coordinator.jobs import MatchedTopics

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.fold import group_tombstone
-from kohort.group.coordinator.consumer import log_records
-from kohort.group.coordinator.consumer.group import ConsumerGroup
+from kohort.group.coordinator.consumer.state import log_records
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup
 from kohort.group.coordinator.state import LogState
 from tests.group.coordinator.dialogue import GROUP
 from tests.group.coordinator.migration.clients import NAMES, MovingClients

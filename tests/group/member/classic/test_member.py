@@ -26,6 +26,7 @@ from kohort.group.member.events import (
 )
 from kohort.group.subscription import decode_subscription
 from kohort.types import TopicPartition
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -33,7 +34,6 @@ from kohort.wire.messages.membership import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from kohort.wire.schema import Message
 from tests.group.together.world import Application, World
 
 FLIGHTS = frozenset({"flights"})

@@ -38,6 +38,7 @@ from kohort.group.member.events import (
 )
 from kohort.group.subscription import decode_assignment, encode_assignment
 from kohort.types import TopicPartition
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
@@ -53,7 +54,6 @@ from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kohort.wire.schema import Message
 from tests.group.member.consumer.consumer_member import DELAYS, FLIGHTS, NAMES, assignment, flights
 
 ME = "north-1"

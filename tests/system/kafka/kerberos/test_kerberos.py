@@ -11,10 +11,10 @@ import pytest
 
 from kohort import AdminClient, Consumer, Producer
 from kohort.client import NewTopic
-from kohort.client.config import ConsumerConfig, make_from_kafka
-from kohort.client.range_connection import BlockingConnection
-from kohort.client.security import security_of
+from kohort.client.config.definitions import ConsumerConfig, make_from_kafka
+from kohort.client.net.security.context import security_of
 from kohort.errors import AuthenticationError, KafkaError
+from kohort.spark.source.fetch.range_connection import BlockingConnection
 from tests.real_kafka.kerberos import REALM, Kdc, KerberosKafka
 from tests.real_kafka.secured import USER
 

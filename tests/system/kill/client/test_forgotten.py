@@ -19,7 +19,7 @@ import pytest
 from kohort import AdminClient, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from kohort.broker import EmbeddedBroker
 from kohort.client import RebalanceListener
-from kohort.client.async_admin import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient
 from tests.real_kafka.broker import RealKafka
 
 LONG_S = 60

@@ -12,7 +12,7 @@ import pytest
 
 from kohort import AdminClient, Consumer, RebalanceListener, TopicPartition
 from kohort.errors import LocalProtocolError
-from kohort.wire import frame as frames
+from kohort.wire.codec import frame as frames
 from tests.broker.processes import eventually
 from tests.client.cutting_proxy import CuttingProxy
 from tests.system.clients.ours import settings_of

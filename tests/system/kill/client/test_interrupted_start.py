@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from kohort import LocalProtocolError
-from kohort.client.loop_thread import Gate, LoopThread
+from kohort.client.blocking.loop_thread import Gate, LoopThread
 from tests.broker.processes import eventually
 from tests.client.interrupting import interrupts
 

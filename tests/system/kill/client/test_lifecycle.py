@@ -27,9 +27,9 @@ from kohort import (
     TopicPartition,
 )
 from kohort.broker import EmbeddedBroker
-from kohort.client.async_admin import AsyncAdminClient
-from kohort.client.loop_thread import LoopThread
-from kohort.client.producer import RecordMetadata
+from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.blocking.loop_thread import LoopThread
+from kohort.client.producer.api import RecordMetadata
 from kohort.errors import RequestTimedOutError
 from tests.client.programs.run import run
 from tests.real_kafka.broker import RealKafka

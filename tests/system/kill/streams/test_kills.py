@@ -14,7 +14,7 @@ import pytest
 
 from tests.streams.counting import running
 from tests.streams.feeding import TASKS, Case
-from tests.streams.test_running import SETTINGS
+from tests.streams.runtime.test_running import SETTINGS
 
 pytestmark = pytest.mark.timeout(400)
 _WAIT_S = 120.0

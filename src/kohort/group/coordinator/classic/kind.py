@@ -16,6 +16,7 @@ from kohort.group.coordinator.kind import Answer, Api, Fold, Hear
 from kohort.group.coordinator.records import GroupLog
 from kohort.group.coordinator.refusals import needs_group_id, refused_with
 from kohort.group.coordinator.session import SessionState, ShardDecision
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.group_records import GroupMetadataKey
 from kohort.wire.messages.membership import (
     HeartbeatRequest,
@@ -23,7 +24,6 @@ from kohort.wire.messages.membership import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from kohort.wire.schema import Message
 
 S = TypeVar("S", bound=SessionState)
 

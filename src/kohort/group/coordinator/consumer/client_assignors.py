@@ -12,9 +12,9 @@ from __future__ import annotations
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import target
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.group.coordinator.consumer.session import Computation
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member
+from kohort.group.coordinator.consumer.state.session import Computation
 from kohort.group.coordinator.events import ConsumerAssignmentExpired
 from kohort.group.events import AssignmentAsked, AssignorFellBack
 from kohort.values import replace

@@ -21,6 +21,7 @@ from kohort.group.coordinator.records import GroupsPart, L
 from kohort.group.coordinator.refusals import altered
 from kohort.group.coordinator.session import ShardDecision
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -34,7 +35,6 @@ from kohort.wire.messages.group_config_records import (
     GroupConfigValue,
 )
 from kohort.wire.messages.group_records import GroupRecord
-from kohort.wire.schema import Message
 
 GroupConfigs = Map[str, str]
 NO_CONFIGS: GroupConfigs = Map()

@@ -11,10 +11,10 @@ from typing import cast
 
 from msgspec import Struct, field
 
-from kohort.group.coordinator.consumer import fold, log_records
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.jobs import ConsumerJob
-from kohort.group.coordinator.consumer.session import ConsumerSession
+from kohort.group.coordinator.consumer.state import fold, log_records
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member
+from kohort.group.coordinator.consumer.state.session import ConsumerSession
 from kohort.group.coordinator.decision import GroupDecision
 from kohort.group.coordinator.events import (
     ConsumerJoinExpired,

@@ -8,13 +8,14 @@ from typing import cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer.decision import Passage
-from kohort.group.coordinator.consumer.fold import GROUPS
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
+from kohort.group.coordinator.consumer.state.fold import GROUPS
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.refusals import ALL_OPERATIONS, consumer_describe_failed
 from kohort.group.coordinator.session import ShardDecision
 from kohort.group.coordinator.topics import TopicsImage
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -23,7 +24,6 @@ from kohort.wire.messages.consumer_group import (
     DescribedConsumerMember,
     DescribedTopicPartitions,
 )
-from kohort.wire.schema import Message
 
 _CLASSIC, _CONSUMER = 0, 1
 

@@ -7,14 +7,16 @@ import uuid
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import (
     client_assignors,
-    log_records,
     regex,
     static_members,
     target,
     validate,
 )
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import (
+from kohort.group.coordinator.consumer.leave import leave
+from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
+from kohort.group.coordinator.consumer.state import log_records
+from kohort.group.coordinator.consumer.state.group import (
     LEAVE_EPOCH,
     ConsumerGroup,
     Member,
@@ -22,9 +24,7 @@ from kohort.group.coordinator.consumer.group import (
     Owned,
     partition_metadata_tombstone,
 )
-from kohort.group.coordinator.consumer.leave import leave
-from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
-from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
+from kohort.group.coordinator.consumer.state.session import Heartbeat, Waiting
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.refusals import join_refused
 from kohort.group.events import Cause

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from kohort.group.coordinator.consumer.group import ConsumerGroup
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup
 from kohort.group.coordinator.topics import TopicsImage
 from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 

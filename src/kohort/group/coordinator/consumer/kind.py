@@ -17,10 +17,10 @@ from kohort.group.coordinator.consumer import (
     member_target,
 )
 from kohort.group.coordinator.consumer.decision import ConsumerDecision, Passage
-from kohort.group.coordinator.consumer.fold import GROUPS, KEYS, read
-from kohort.group.coordinator.consumer.group import ConsumerGroup, MemberState
 from kohort.group.coordinator.consumer.resuming import attempt, failed, job_done
-from kohort.group.coordinator.consumer.session import SESSION, ConsumerSession
+from kohort.group.coordinator.consumer.state.fold import GROUPS, KEYS, read
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, MemberState
+from kohort.group.coordinator.consumer.state.session import SESSION, ConsumerSession
 from kohort.group.coordinator.consumer.validate import unknown_group
 from kohort.group.coordinator.events import (
     ConsumerAssignmentExpired,
@@ -38,6 +38,7 @@ from kohort.group.coordinator.kind import Answer, Api, Fold, Hear, Serve
 from kohort.group.coordinator.records import GroupLog
 from kohort.group.coordinator.refusals import group_id_of, refused_with
 from kohort.group.coordinator.session import SessionState, ShardDecision
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupPrepareAssignmentRequest,
@@ -51,7 +52,6 @@ from kohort.wire.messages.group_config_records import GroupConfigKey
 from kohort.wire.messages.groups import DeleteGroupsRequest
 from kohort.wire.messages.membership import LeaveGroupRequest
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
-from kohort.wire.schema import Message
 
 E = TypeVar("E")
 M = TypeVar("M", bound=Message)

@@ -8,9 +8,10 @@ from immutables import Map
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator import services
-from kohort.group.coordinator.consumer import log_records, static_members, validate
+from kohort.group.coordinator.consumer import static_members, validate
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import (
+from kohort.group.coordinator.consumer.state import log_records
+from kohort.group.coordinator.consumer.state.group import (
     LEAVE_STATIC_EPOCH,
     NOTHING,
     ConsumerGroup,
@@ -18,7 +19,7 @@ from kohort.group.coordinator.consumer.group import (
     Owned,
     regex_tombstone,
 )
-from kohort.group.coordinator.consumer.session import Heartbeat
+from kohort.group.coordinator.consumer.state.session import Heartbeat
 from kohort.group.coordinator.events import (
     ConsumerDeadline,
     ConsumerJoinExpired,

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from kohort.errors import ErrorCode, clipped
 from kohort.group.coordinator.consumer import client_assignors, target, validate
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Target
 from kohort.group.coordinator.consumer.jobs import InstallJob
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.group.coordinator.consumer.session import Computation, Install, Prepare
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member, Target
+from kohort.group.coordinator.consumer.state.session import Computation, Install, Prepare
 from kohort.group.coordinator.jobs import NewTarget
 from kohort.group.coordinator.topics import TopicsImage
 from kohort.types import TopicPartition

@@ -13,7 +13,8 @@ from immutables import Map
 from msgspec import Struct
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.group import (
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.state.group import (
     NOTHING,
     Member,
     MemberState,
@@ -21,7 +22,6 @@ from kohort.group.coordinator.consumer.group import (
     Owners,
     Target,
 )
-from kohort.group.coordinator.consumer.refused import Refused
 from kohort.values import replace
 
 # What a member says it has; None: it does not say.

@@ -14,13 +14,14 @@ from kohort.group.coordinator.consumer import (
     validate,
 )
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import LEAVE_STATIC_EPOCH
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.group.coordinator.consumer.session import Heartbeat, Waiting
+from kohort.group.coordinator.consumer.state.group import LEAVE_STATIC_EPOCH
+from kohort.group.coordinator.consumer.state.session import Heartbeat, Waiting
 from kohort.group.coordinator.events import JobDone, RequestArrived
 from kohort.group.coordinator.jobs import MatchedTopics, NewTarget
 from kohort.group.coordinator.refusals import join_refused, refuse
 from kohort.values import replace
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentResponse as Installed,
 )
@@ -29,7 +30,6 @@ from kohort.wire.messages.client_assignors import (
 )
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import JoinGroupRequest
-from kohort.wire.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 

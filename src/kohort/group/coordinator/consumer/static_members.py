@@ -7,12 +7,13 @@ out, here the holder stays and the newcomer is refused, unless the holder has sa
 from __future__ import annotations
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer import log_records, validate
+from kohort.group.coordinator.consumer import validate
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import LEAVE_STATIC_EPOCH, ConsumerGroup, Member
 from kohort.group.coordinator.consumer.reconcile import Reported
 from kohort.group.coordinator.consumer.refused import Refused
-from kohort.group.coordinator.consumer.session import Heartbeat
+from kohort.group.coordinator.consumer.state import log_records
+from kohort.group.coordinator.consumer.state.group import LEAVE_STATIC_EPOCH, ConsumerGroup, Member
+from kohort.group.coordinator.consumer.state.session import Heartbeat
 from kohort.values import replace
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kohort.group.assignors.server import MemberSubscription, ServerAssignor
-from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, Owned, Target
 from kohort.group.coordinator.consumer.jobs import TargetJob
-from kohort.group.coordinator.consumer.session import Heartbeat, TargetRun, Waiting
+from kohort.group.coordinator.consumer.state import log_records
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member, Owned, Target
+from kohort.group.coordinator.consumer.state.session import Heartbeat, TargetRun, Waiting
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.jobs import ChangedTarget, NewTarget
 from kohort.group.coordinator.topics import TopicsImage

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.group import (
+from kohort.group.coordinator.consumer.reconcile import Reported
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.state.group import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroup,
     Member,
 )
-from kohort.group.coordinator.consumer.reconcile import Reported
-from kohort.group.coordinator.consumer.refused import Refused
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 
 JOIN_EPOCH = 0

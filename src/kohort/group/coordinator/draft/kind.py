@@ -21,9 +21,9 @@ from kohort.group.coordinator.kind import Answer, Api, Fold, Hear
 from kohort.group.coordinator.records import GroupLog
 from kohort.group.coordinator.refusals import needs_group_id, refused_with
 from kohort.group.coordinator.session import SessionState, ShardDecision
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.draft_records import DraftGroupKey
-from kohort.wire.schema import Message
 
 
 def is_draft(session: SessionState, log: GroupLog, group_id: str) -> bool:

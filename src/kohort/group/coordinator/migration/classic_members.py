@@ -13,8 +13,8 @@ from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.group.coordinator.classic import join as classic_join
 from kohort.group.coordinator.consumer import heartbeat, static_members, target, validate
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member, MemberState
 from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member, MemberState
 from kohort.group.coordinator.events import (
     ConsumerJoinExpired,
     ConsumerSyncExpired,

@@ -17,16 +17,16 @@ from kohort.group.coordinator.classic.group import (
     group_record,
 )
 from kohort.group.coordinator.classic.group import Member as ClassicMember
-from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import ConsumerGroup, Member
+from kohort.group.coordinator.consumer.state import log_records
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member
 from kohort.group.coordinator.migration import embedded, policy
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.events import Cause, ProtocolChanged
 from kohort.group.subscription import PROTOCOL_TYPE
 from kohort.values import replace
+from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.membership import JoinGroupRequest
-from kohort.wire.schema import Message, Request
 
 
 def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause: Cause) -> bool:

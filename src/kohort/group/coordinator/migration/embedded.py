@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from immutables import Map
 
 from kohort.errors import RemoteProtocolError
-from kohort.group.coordinator.consumer.group import Owned
+from kohort.group.coordinator.consumer.state.group import Owned
 from kohort.group.coordinator.topics import TopicsImage
 from kohort.wire import consumer_protocol
 from kohort.wire.messages.consumer_group_records import ClassicMemberMetadata

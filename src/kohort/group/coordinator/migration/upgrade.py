@@ -13,16 +13,16 @@ from kohort.group.coordinator.classic import rebalance
 from kohort.group.coordinator.classic.fold import STORED, StoredGroup, group_tombstone
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.group import Member as ClassicMember
-from kohort.group.coordinator.consumer import log_records
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.group import (
+from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.state import log_records
+from kohort.group.coordinator.consumer.state.group import (
     ConsumerGroup,
     Member,
     MemberState,
     Owned,
     Target,
 )
-from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
     JoinExpired,

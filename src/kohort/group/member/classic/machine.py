@@ -29,9 +29,9 @@ from kohort.group.member.events import HeartbeatAnswered
 from kohort.group.member.machine import MemberMachine
 from kohort.group.member.session import Sent
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import HeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
-from kohort.wire.schema import Message
 
 __all__ = ["ClassicMember", "MemberSession", "MemberState"]
 

@@ -35,6 +35,7 @@ from kohort.group.member.offers import own_user_data
 from kohort.group.subscription import Subscription, decode_assignment, encode_assignment
 from kohort.types import TopicPartition
 from kohort.values import replace
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
     ConsumerGroupInstallAssignmentResponse,
@@ -48,7 +49,6 @@ from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kohort.wire.schema import Message
 
 Prepared = ConsumerGroupPrepareAssignmentResponse
 Installed = ConsumerGroupInstallAssignmentResponse

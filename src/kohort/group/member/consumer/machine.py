@@ -30,9 +30,9 @@ from kohort.group.member.events import MemberEvent, RequestFailed, ResponseArriv
 from kohort.group.member.machine import MemberMachine
 from kohort.group.member.session import Sent
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
-from kohort.wire.schema import Message
 
 __all__ = ["ConsumerMember", "MemberSession", "MemberState"]
 

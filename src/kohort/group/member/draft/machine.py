@@ -21,9 +21,9 @@ from kohort.group.member.events import HeartbeatAnswered, RequestFailed
 from kohort.group.member.machine import MemberMachine
 from kohort.group.member.session import Sent
 from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.wire.codec.schema import Message
 from kohort.wire.messages.draft import DraftHeartbeatResponse, DraftJoinGroupResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
-from kohort.wire.schema import Message
 
 __all__ = ["DraftMember", "DraftMemberSession", "DraftMemberState"]
 

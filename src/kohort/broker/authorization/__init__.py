@@ -1,0 +1,1 @@
+"""What clients may do: ACLs, and the answers to those who may not."""

@@ -1,0 +1,259 @@
+"""The transaction coordinator's shell: a log, a clock, and the markers in the partitions.
+
+The rules are in `kohort.group.transactions`. One coordinator has all producers, for there is one
+broker; the partition of `__transaction_state` that Kafka would choose has the records of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from kohort.broker.appends import Appends
+from kohort.broker.coordination.coordinator import OFFSETS_TOPIC, GroupCoordinator, partition_of
+from kohort.broker.log.directory import DataDirectory
+from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.group.transactions.coordinator import TransactionCoordinator
+from kohort.group.transactions.events import (
+    AddPartitions,
+    Markers,
+    MarkersWritten,
+    Producer,
+    TransactionConfig,
+    TransactionEffects,
+    TransactionEvent,
+    VerifyPartition,
+)
+from kohort.group.transactions.transaction import Transaction, TransactionRecord
+from kohort.types import TopicPartition
+from kohort.wire.records import Record, decode_records, encode_batch
+from kohort.wire.records.marker import Marker
+from kohort.wire.transaction_log import decode_transaction, encode_transaction
+
+logger = logging.getLogger(__name__)
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""What coordinators remember: clients may read it, and write nothing to it."""
+
+_MARKERS_AGAIN_MS = 1_000
+_NEVER = 1 << 63
+
+
+class Transactions:
+    """All transactional producers of the one broker."""
+
+    def __init__(
+        self,
+        data: DataDirectory,
+        config: TransactionConfig,
+        groups: GroupCoordinator,
+        appends: Appends,
+    ) -> None:
+        """Make a coordinator that knows no producer; `start` loads its log.
+
+        Args:
+            data: Where the logs are.
+            config: Limits and times.
+            groups: Told when positions in a transaction count.
+            appends: Told when a marker was appended, which ends the wait of readers.
+        """
+        self._data = data
+        self._groups = groups
+        self._appends = appends
+        self._machine = TransactionCoordinator(config)
+        self._unwritten: dict[str, Markers] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._damage: str | None = None
+
+    @property
+    def known(self) -> dict[str, Transaction]:
+        """All producers, by their names."""
+        return dict(self._machine.log)
+
+    # --------------------------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Read the log, and finish what was decided before the last end of the broker."""
+        topic = self._data.topics[TRANSACTIONS_TOPIC]
+        try:
+            for number in range(topic.partitions):
+                self._load(TopicPartition(TRANSACTIONS_TOPIC, number))
+        except KohortError as error:
+            self._damage = str(error)
+            logger.error(
+                "%s cannot be loaded until this broker starts again; it refuses transactions: %s",
+                TRANSACTIONS_TOPIC,
+                error,
+            )
+            return
+        self._machine.load_finished(_now())
+        for markers in self._machine.unended():
+            self._write(markers)
+        self._rearm()
+
+    def _load(self, partition: TopicPartition) -> None:
+        if not self._data.has_log(partition):
+            return
+        for header, batch in self._data.log(partition).batches():
+            if header.is_control:
+                continue
+            for record in decode_records(batch):
+                known = None if record.key is None else decode_transaction(record.key, record.value)
+                if known is not None:
+                    self._machine.apply(TransactionRecord(*known))
+
+    def stop(self) -> None:
+        """Let go of the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ----------------------------------------------------------------------------- requests
+
+    def fresh_id(self, transactional_id: str) -> int:
+        """Return a number for the next number that a producer may need, -1 if it needs none.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        needs = self._machine.needs_id(transactional_id)
+        return self._data.next_producer_id() if needs else -1
+
+    def request(self, event: TransactionEvent) -> TransactionEffects:
+        """Put a request to the machine, and carry out what it wants.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE: the log could not take it; nothing has changed.
+        """
+        if self._damage is not None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._damage)
+        effects = self._machine.decide(event, _now(), _wall_ms())
+        self._carry_out(effects)
+        return effects
+
+    def join(
+        self, name: str | None, producer: Producer, partition: TopicPartition, *, implied: bool
+    ) -> None:
+        """Make sure that a partition is in the transaction of a producer that writes to it.
+
+        Args:
+            name: Name of the producer.
+            producer: What it takes itself for.
+            partition: What it writes to.
+            implied: Whether writing is enough to join (KIP-890), or that was to be asked before.
+
+        Raises:
+            KafkaError: Why it may not write.
+        """
+        if not name:
+            text = "a batch of a transaction in a request without a transactional id"
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
+        event: TransactionEvent = VerifyPartition(
+            transactional_id=name, producer=producer, partition=partition
+        )
+        if implied:
+            partitions = frozenset({partition})
+            event = AddPartitions(
+                transactional_id=name, producer=producer, partitions=partitions, client_version=2
+            )
+        error = self.request(event).error
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, f"{name!r} cannot write to {partition}: {error.name}")
+
+    # ---------------------------------------------------------------------------- the machine
+
+    def _carry_out(self, effects: TransactionEffects) -> None:
+        if effects.record is not None:
+            self._append(effects.record)
+        self._machine.install(effects)
+        if effects.markers is not None:
+            self._write(effects.markers)
+        self._rearm()
+
+    def _append(self, record: TransactionRecord) -> None:
+        name = record.key.transactional_id
+        partitions = self._data.topics[TRANSACTIONS_TOPIC].partitions
+        log = self._data.log(TopicPartition(TRANSACTIONS_TOPIC, partition_of(name, partitions)))
+        now = _wall_ms()
+        try:
+            pair = encode_transaction(record.key, record.value)
+            log.append(encode_batch([Record(0, now, *pair)]), now)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+
+    def _write(self, markers: Markers) -> None:
+        """Tell each partition how the transaction ended; what the disk refuses is tried again."""
+        left = {each for each in markers.partitions if not self._marked(each, markers)}
+        if left:
+            self._unwritten[markers.transactional_id] = Markers(
+                markers.transactional_id, markers.marker, frozenset(left)
+            )
+            self._rearm()
+            return
+        self._unwritten.pop(markers.transactional_id, None)
+        written = MarkersWritten(markers.transactional_id)
+        try:
+            self._carry_out(self._machine.decide(written, _now(), _wall_ms()))
+        except KafkaError:  # the storage has told it; the markers are in the partitions
+            nothing = Markers(markers.transactional_id, markers.marker, frozenset())
+            self._unwritten[markers.transactional_id] = nothing
+
+    def _marked(self, partition: TopicPartition, markers: Markers) -> bool:
+        topic = self._data.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < topic.partitions:
+            return True  # it was deleted, and its records with it
+        try:
+            self.mark(partition, markers.marker)
+        except KafkaError as error:
+            if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
+                return False
+            logger.error("%s: the end of %r is of no use: %s", partition, markers, error)
+        return True
+
+    def mark(self, partition: TopicPartition, marker: Marker) -> None:
+        """Write to a partition how a transaction ended.
+
+        Raises:
+            KafkaError: It could not be written, or a later epoch has written.
+        """
+        if partition.topic == OFFSETS_TOPIC:
+            self._groups.end_transaction(partition.partition, marker)
+        else:
+            self._data.log(partition).append_marker(marker, _wall_ms())
+        self._appends.appended(partition)
+
+    # ---------------------------------------------------------------------------------- time
+
+    def _rearm(self) -> None:
+        due = self._machine.deadlines.earliest
+        at = _NEVER if due is None else due
+        if self._unwritten:
+            at = min(at, _now() + _MARKERS_AGAIN_MS)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at != _NEVER:
+            delay = max(at - _now(), 0) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        for markers in tuple(self._unwritten.values()):
+            self._write(markers)
+        try:
+            while (effects := self._machine.decide_due(_now(), _wall_ms())) is not None:
+                self._carry_out(effects)
+        except KafkaError:  # the storage has told it
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_MARKERS_AGAIN_MS / 1000, self._on_timer)
+            return
+        self._rearm()
+
+
+def _now() -> int:
+    return int(time.monotonic() * 1000)
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)

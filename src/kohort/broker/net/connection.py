@@ -1,0 +1,245 @@
+"""One client's connection: frames in, responses out, in the order of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from kohort.broker.faults import DisconnectError, LastAnswer
+from kohort.broker.net.receiver import FrameReceiver
+from kohort.errors import RemoteProtocolError
+from kohort.wire.codec.frame import ForeignProtocolError
+from kohort.wire.codec.limits import Limits
+from kohort.wire.codec.schema import Buffer
+
+if TYPE_CHECKING:
+    from kohort.broker.net.newcomers import Newcomers
+
+logger = logging.getLogger(__name__)
+
+Answer: TypeAlias = "list[Buffer] | None"
+Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
+
+# What a connection has for small frames until its client has authenticated.
+NEWCOMER_BYTES = 4 * 1024
+# A client may send this many requests ahead; what comes after stays in the socket.
+_MAX_WAITING = 32
+# Then it is the turn of the other connections: one client's requests must not delay the others.
+_REQUESTS_PER_TURN = 4
+# What the socket does not take is copied by asyncio, so it is offered no more than this at once.
+_WRITE_BYTES = 1024 * 1024
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Serves one request at a time, as Kafka does, and reads no further than it must.
+
+    A client that does not read its answers is not read from either: it costs one response.
+    """
+
+    def __init__(
+        self,
+        serve: Serve,
+        open_connections: set[Connection],
+        limits: Limits,
+        newcomers: Newcomers | None = None,
+    ) -> None:
+        """Make the protocol of a new connection.
+
+        Args:
+            serve: Turns a request frame and the client's address into the pieces of a response
+                frame, at once or later; None where there is no answer.
+            open_connections: Where the connection enters itself while it is open.
+            limits: Bounds on what is accepted.
+            newcomers: Where it is until its client has authenticated; None: nothing is demanded.
+        """
+        self._serve = serve
+        self._open = open_connections
+        self._limits = limits
+        self._newcomers = newcomers
+        self._receiver = (
+            FrameReceiver(limits.max_frame_bytes)
+            if newcomers is None
+            else FrameReceiver(limits.max_unauthenticated_frame_bytes, NEWCOMER_BYTES)
+        )
+        self._max_waiting = _MAX_WAITING if newcomers is None else 1
+        self._below: asyncio.Transport | None = None
+        self._waiting: deque[memoryview] = deque()
+        self._unsent: deque[memoryview] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._pending: asyncio.Future[Answer] | None = None
+        self._writable = True
+        self._reading = True
+        self._next_turn: asyncio.Handle | None = None
+        self.host = ""
+        self.certificate: Mapping[str, object] | None = None
+        self.last_active = 0.0
+
+    # -------------------------------------------------------------------------- who it is
+
+    def accepted(self, transport: asyncio.Transport) -> None:
+        """Count as open; `transport` is the one below TLS, if there is TLS."""
+        self._below = transport
+        self._open.add(self)
+        if self._newcomers is not None:
+            self._newcomers.enter(self)
+        self._touch()
+
+    def authenticated(self) -> None:
+        """Let the client send what it likes, for it is known now."""
+        if self._newcomers is None:
+            return
+        self._newcomers.leave(self)
+        self._newcomers, self._max_waiting = None, _MAX_WAITING
+        self._receiver.widen(self._limits.max_frame_bytes)
+
+    # ------------------------------------------------------------------------- from asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is none
+        if self._below is None:
+            self.accepted(transport)
+        # asyncio's TLS takes a limit of 0 for reached although nothing waits, and would not go on.
+        has_tls = transport.get_extra_info("ssl_object") is not None
+        transport.set_write_buffer_limits(high=1 if has_tls else 0)
+        peer = transport.get_extra_info("peername")
+        self.host = f"/{peer[0]}" if peer else ""
+        self.certificate = transport.get_extra_info("peercert")
+        self._go_on()  # the end of the TLS handshake may have brought requests along
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the receiver knows better
+        """Return where the next bytes go."""
+        return self._receiver.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes that have arrived."""
+        self._touch()
+        try:
+            self._waiting.extend(self._receiver.received(nbytes))
+        except RemoteProtocolError as error:
+            self._refuse(error)
+            return
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        """Close when the client has."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Send and serve nothing more until the client has read."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Go on, for the client has read."""
+        self._writable = True
+        self._send()
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # any end is the end
+        """Forget what was going on."""
+        self._open.discard(self)
+        if self._newcomers is not None:
+            self._newcomers.leave(self)
+        self._waiting.clear()
+        self._unsent.clear()
+        self._transport = self._below = None
+        # The collector of garbage may come late: buffers do not wait for it.
+        self._receiver.drop()
+        if self._pending is not None:
+            self._pending.cancel()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        transport = self._transport or self._below
+        if transport is not None:
+            transport.abort()
+
+    # ------------------------------------------------------------------------------- inside
+
+    def _go_on(self) -> None:
+        if self._next_turn is None:
+            self._take_turn()
+        else:
+            self._balance_reading()
+
+    def _take_turn(self) -> None:
+        """Serve some of the requests that have arrived, and the others when all others had some."""
+        self._next_turn = None
+        served = 0
+        while self._waiting and self._writable and self._pending is None and self._transport:
+            if served == _REQUESTS_PER_TURN:
+                self._next_turn = asyncio.get_running_loop().call_soon(self._take_turn)
+                break
+            served += 1
+            try:
+                answer = self._serve(self._waiting.popleft(), self.host)
+            except Exception as error:  # noqa: BLE001  # it is logged, and ends this connection only
+                self._refuse(error)
+                return
+            if isinstance(answer, Awaitable):
+                self._pending = asyncio.ensure_future(answer)
+                self._pending.add_done_callback(self._answered)
+            elif answer is not None:
+                self._give(answer)
+        self._balance_reading()
+
+    def _send(self) -> None:
+        """Write as much as the socket takes; while something is left, nothing more is served."""
+        while self._unsent and self._writable and self._transport is not None:
+            piece = self._unsent.popleft()
+            self._transport.write(piece[:_WRITE_BYTES])
+            if len(piece) > _WRITE_BYTES:
+                self._unsent.appendleft(piece[_WRITE_BYTES:])
+
+    def _answered(self, future: asyncio.Future[Answer]) -> None:
+        self._pending = None
+        if future.cancelled() or self._transport is None:
+            return
+        error = future.exception()
+        if error is not None:
+            self._refuse(error)
+            return
+        answer = future.result()
+        if answer is not None:
+            self._give(answer)
+        self._go_on()
+
+    def _give(self, answer: list[Buffer]) -> None:
+        self._unsent.extend(map(memoryview, answer))
+        self._send()
+        if isinstance(answer, LastAnswer) and self._transport is not None:
+            self._transport.close()  # once it is written
+
+    def _balance_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        enough = len(self._waiting) < self._max_waiting
+        if enough != self._reading:
+            self._reading = enough
+            (self._transport.resume_reading if enough else self._transport.pause_reading)()
+
+    def _refuse(self, error: BaseException) -> None:
+        """Close, because the bytes were not Kafka's protocol or something went wrong here."""
+        if isinstance(error, DisconnectError):
+            logger.info("closing the connection of %s: a fault says so", self.host)
+        elif isinstance(error, ForeignProtocolError):
+            logger.warning(
+                "closing the connection of %s: it speaks %s, and this broker only Kafka's protocol"
+                " without encryption (security.protocol=PLAINTEXT)",
+                self.host,
+                error.protocol,
+            )
+        elif isinstance(error, RemoteProtocolError):
+            logger.warning("closing the connection of %s: %s", self.host, error)
+        else:
+            logger.error("a request of %s failed", self.host, exc_info=error)
+        self._waiting.clear()
+        self.close()
+
+    def _touch(self) -> None:
+        self.last_active = asyncio.get_running_loop().time()

@@ -1,0 +1,287 @@
+"""SASL at the broker: who may log in, by which mechanism, and what is said to one who may not.
+
+A connection has a `Gate`: until it is authenticated, nothing but the requests of the exchange is
+answered.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kohort.broker.authorization.acls import ANONYMOUS
+from kohort.broker.faults import LastAnswer
+from kohort.broker.net.credentials import SCRAM_HASHES, Credentials
+from kohort.errors import ErrorCode, RemoteProtocolError
+from kohort.wire.codec import frame
+from kohort.wire.codec.schema import Buffer
+from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+if TYPE_CHECKING:
+    from kohort.broker.net.connection import Answer
+    from kohort.broker.net.security import Security
+
+# Serves a request of a client at a host, and of a principal.
+ServeUser: TypeAlias = "Callable[[memoryview, str, str], Answer | Awaitable[Answer]]"
+
+_NONCE_BYTES = 24
+
+
+class RefusedError(Exception):
+    """Why a login is refused; the text is for the client."""
+
+
+# ------------------------------------------------------------------------------------- mechanisms
+
+
+class Plain:
+    """PLAIN (RFC 4616): the password itself."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self.user: str | None = None
+
+    def answer(self, data: bytes) -> bytes:
+        """Take the one message.
+
+        Raises:
+            RefusedError: The password is wrong.
+        """
+        parts = data.split(b"\0")
+        if len(parts) != 3:
+            raise RefusedError("Invalid SASL/PLAIN response: expected 3 tokens")
+        try:
+            authorized, user, password = (part.decode() for part in parts)
+        except UnicodeDecodeError:
+            raise RefusedError("Invalid SASL/PLAIN response: not UTF-8") from None
+        if not self._credentials.check(user, password):
+            raise RefusedError("Authentication failed: Invalid username or password")
+        if authorized not in ("", user):
+            text = "Authentication failed: Client requested an authorization id that is different"
+            raise RefusedError(f"{text} from username")
+        self.user = user
+        return b""
+
+
+class Scram:
+    """SCRAM (RFC 5802, RFC 7677): proofs of a password."""
+
+    def __init__(self, credentials: Credentials, mechanism: str) -> None:
+        self._credentials = credentials
+        self._mechanism, self._algorithm = mechanism, SCRAM_HASHES[mechanism]
+        self._steps = self._exchange()
+        next(self._steps)
+        self.user: str | None = None
+
+    def answer(self, data: bytes) -> bytes:
+        """Take the next message.
+
+        Raises:
+            RefusedError: The proof is wrong, or the message is not of this exchange.
+        """
+        try:
+            return self._steps.send(data.decode())
+        except (StopIteration, UnicodeDecodeError, KeyError, binascii.Error):
+            raise RefusedError(f"Invalid {self._mechanism} message") from None
+
+    def _exchange(self) -> Generator[bytes, str, None]:
+        first = yield b""
+        found = re.fullmatch(
+            r"[ny],(?:a=[^,]*)?,(n=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)", first
+        )
+        if found is None:
+            raise RefusedError(f"Invalid {self._mechanism} message")
+        bare, name, nonce = found.groups()
+        user = name.replace("=2C", ",").replace("=3D", "=")
+        known, is_user = self._credentials.scram(user, self._mechanism)
+        nonce += base64.urlsafe_b64encode(os.urandom(_NONCE_BYTES)).decode()
+        challenge = f"r={nonce},s={base64.b64encode(known.salt).decode()},i={known.iterations}"
+        final = yield challenge.encode()
+        without, _, proof = final.rpartition(",p=")
+        attributes = dict(part.split("=", 1) for part in without.split(",") if "=" in part)
+        signed = f"{bare},{challenge},{without}".encode()
+        is_proven = self._proves(known.stored_key, signed, proof)
+        if attributes["r"] != nonce or not (is_proven and is_user):
+            raise RefusedError(
+                "Authentication failed during authentication due to invalid credentials with SASL "
+                f"mechanism {self._mechanism}"
+            )
+        self.user = user
+        signature = hmac.digest(known.server_key, signed, self._algorithm)
+        yield b"v=" + base64.b64encode(signature)
+
+    def _proves(self, stored: bytes, signed: bytes, proof: str) -> bool:
+        signature = hmac.digest(stored, signed, self._algorithm)
+        given = base64.b64decode(proof, validate=True)
+        key = bytes(a ^ b for a, b in zip(given, signature, strict=False))
+        digest = hashlib.new(self._algorithm, key).digest()
+        return hmac.compare_digest(digest, stored) and len(given) == len(signature)
+
+
+class Bearer:
+    """OAUTHBEARER (RFC 7628), with unsigned tokens."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._failed = ""
+        self.user: str | None = None
+        self.expires: float | None = None
+
+    def answer(self, data: bytes) -> bytes:
+        """Take the token, or after an error the client's empty message.
+
+        Raises:
+            RefusedError: The token is none, or has expired.
+        """
+        if self._failed:
+            raise RefusedError(self._failed)
+        found = re.search(rb"\x01auth=[Bb]earer ([A-Za-z0-9._~+/=-]+)\x01", data)
+        claims = _claims(found.group(1).decode()) if found else None
+        if claims is None or not claims["exp"] > self._clock():
+            self._failed = json.dumps({"status": "invalid_token"})
+            return self._failed.encode()
+        self.user, self.expires = str(claims["sub"]), float(claims["exp"])
+        return b""
+
+
+def _claims(token: str) -> dict[str, Any] | None:
+    """Return the claims of an unsigned token, None if it is not one."""
+    try:
+        head, body, _ = token.split(".")
+        header, claims = (json.loads(_decoded(part)) for part in (head, body))
+        is_one = header["alg"] == "none" and isinstance(claims["exp"] + 0, int | float)
+        return claims if is_one and claims["sub"] else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+MECHANISMS: Mapping[str, Callable[[Credentials], Plain | Scram | Bearer]] = {
+    "PLAIN": Plain,
+    "SCRAM-SHA-256": lambda credentials: Scram(credentials, "SCRAM-SHA-256"),
+    "SCRAM-SHA-512": lambda credentials: Scram(credentials, "SCRAM-SHA-512"),
+    "OAUTHBEARER": lambda _credentials: Bearer(),
+}
+
+
+# ------------------------------------------------------------------------------------ a connection
+
+
+class Gate:
+    """Lets the requests of one connection pass once its client has logged in.
+
+    Args:
+        security: What is demanded.
+        credentials: The users.
+        serve: What serves the requests then.
+        clock: Seconds that never go back.
+
+    Attributes:
+        when_in: Called when the client has logged in.
+    """
+
+    def __init__(
+        self,
+        security: Security,
+        credentials: Credentials,
+        serve: ServeUser,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._security = security
+        self._credentials = credentials
+        self._serve = serve
+        self._clock = clock
+        self.when_in: Callable[[], None] = lambda: None
+        self._exchange: Plain | Scram | Bearer | None = None
+        self._user: str | None = None
+        self._principal = ANONYMOUS
+        self._until: float | None = None
+
+    def serve(self, data: memoryview, host: str) -> Answer | Awaitable[Answer]:
+        """Answer a request.
+
+        Raises:
+            RemoteProtocolError: It is not allowed before the client has logged in, or its session
+                is over.
+        """
+        key, version, correlation_id = frame.peek_request(data)
+        if key not in (SaslHandshakeRequest.api_key, SaslAuthenticateRequest.api_key):
+            self._let_pass(key)
+            return self._serve(data, host, self._principal)
+        if version < 1 and key == SaslHandshakeRequest.api_key:
+            raise RemoteProtocolError("SaslHandshake 0, after which SASL has no requests")
+        request = frame.decode_request(data).message
+        if isinstance(request, SaslHandshakeRequest):
+            answer: SaslHandshakeResponse | SaslAuthenticateResponse = self._begin(request)
+        else:
+            assert isinstance(request, SaslAuthenticateRequest)
+            answer = self._go_on(request)
+        encoded: list[Buffer] = [frame.encode_response(answer, version, correlation_id)]
+        return LastAnswer(encoded) if answer.error_code else encoded
+
+    def _let_pass(self, key: int) -> None:
+        if self._user is None and key != ApiVersionsRequest.api_key:
+            raise RemoteProtocolError(f"request {key} of a client that has not logged in")
+        if self._until is not None and self._clock() > self._until:
+            raise RemoteProtocolError(f"the session of {self._user} is over (KIP-368)")
+
+    def _begin(self, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+        enabled = self._security.mechanisms
+        if request.mechanism not in enabled:
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            return SaslHandshakeResponse(error_code=code, mechanisms=enabled)
+        self._exchange = MECHANISMS[request.mechanism](self._credentials)
+        return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=enabled)
+
+    def _go_on(self, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+        exchange = self._exchange
+        if exchange is None:
+            return _refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
+        try:
+            answer = exchange.answer(bytes(request.auth_bytes))
+        except RefusedError as error:
+            return _refused(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
+        lasts_ms = 0
+        if exchange.user is not None:
+            if self._user not in (None, exchange.user):
+                text = "Cannot change principals during re-authentication"
+                return _refused(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
+            self._user, self._exchange = exchange.user, None
+            self._principal = f"User:{exchange.user}"
+            lasts_ms = self._lasts_ms(exchange)
+            self._until = self._clock() + lasts_ms / 1000 if lasts_ms else None
+            self.when_in()
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            auth_bytes=answer,
+            session_lifetime_ms=lasts_ms,
+        )
+
+    def _lasts_ms(self, exchange: Plain | Scram | Bearer) -> int:
+        """Return how long the session lasts: no longer than its token, 0 without an end."""
+        session_ms = self._security.session_ms
+        if session_ms and isinstance(exchange, Bearer) and exchange.expires is not None:
+            return max(min(session_ms, int((exchange.expires - time.time()) * 1000)), 1)
+        return session_ms
+
+
+def _refused(code: ErrorCode, text: str) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=code, error_message=text, auth_bytes=b"")

@@ -1,0 +1,283 @@
+"""How clients reach a secured embedded broker: TLS, SASL, or both."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+import tomllib
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from kohort.broker.net.certificates import Certificates
+from kohort.broker.net.sasl import MECHANISMS
+from kohort.errors import ConfigError
+
+Protocol = Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
+_MODULES = "org.apache.kafka.common.security"
+
+
+class Security:
+    """What a listener demands of its clients, and the settings with which they meet that.
+
+    Without `keystore` it makes an authority and certificates in a temporary folder, which lasts as
+    long as this object: give the same one to a broker that is started again.
+
+        security = Security("SASL_SSL", users={"alice": "secret"})
+        with EmbeddedBroker(security=security) as broker:
+            Consumer.from_config({**broker.client_settings("alice"), "group.id": "g"})
+
+    Attributes:
+        protocol: Kafka's `security.protocol`.
+        mechanisms: The SASL mechanisms that are enabled.
+        session_ms: How long an authenticated session lasts (KIP-368), 0 for as long as its
+            connection.
+        users: Names and passwords.
+        super_users: Principals that may do everything. With None there are no ACLs, and every
+            client may.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        *,
+        users: Mapping[str, str] | None = None,
+        mechanisms: Sequence[str] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        client_certificates: bool = False,
+        keystore: Path | str | None = None,
+        truststore: Path | str | None = None,
+        session_ms: int = 0,
+        super_users: Sequence[str] | None = None,
+    ) -> None:
+        """Say what is demanded.
+
+        Args:
+            protocol: "SSL", "SASL_SSL" or "SASL_PLAINTEXT".
+            users: Names and passwords of those who may log in.
+            mechanisms: Of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER; the last one takes
+                tokens without a signature, as Apache Kafka does where no validator is configured.
+            client_certificates: Whether a client needs a certificate, too.
+            keystore: PEM file with the broker's key and certificate; None: they are made.
+            truststore: PEM file of the authority of clients' certificates; None: the one that
+                is made.
+            session_ms: See `session_ms`.
+            super_users: Names of users who may do everything; what others may do is decided by
+                ACLs, of which there are none at first. Without SASL a name is the subject of a
+                certificate, as "CN=client".
+
+        Raises:
+            ConfigError: The arguments do not go together.
+        """
+        unknown = sorted({*mechanisms} - {*MECHANISMS})
+        if protocol not in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
+            raise ConfigError(f"protocol={protocol!r} is not SSL, SASL_SSL or SASL_PLAINTEXT")
+        if unknown:
+            raise ConfigError(f"mechanisms: {unknown} are none of {sorted(MECHANISMS)}")
+        if self._has_sasl(protocol) and not users and {*mechanisms} != {"OAUTHBEARER"}:
+            raise ConfigError(f'protocol={protocol!r} needs users={{"name": "password"}}')
+        self.protocol = protocol
+        self.mechanisms = tuple(mechanisms) if self._has_sasl(protocol) else ()
+        self.session_ms = session_ms
+        self.users = dict(users or {})
+        self.super_users = None if super_users is None else tuple(super_users)
+        self._wants_certificates = client_certificates
+        self._keystore, self._truststore = keystore, truststore
+        self._made: tuple[Certificates, Path] | None = None
+
+    @classmethod
+    def from_file(cls, path: Path) -> Security:
+        """Read the arguments from a TOML file; `users` is a table, and other names are relative.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ConfigError: It cannot be read, or the arguments do not go together.
+        """
+        try:
+            given = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        try:
+            arguments = msgspec.convert(given, _Arguments)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        for name in ("keystore", "truststore"):
+            if (file := getattr(arguments, name)) is not None:
+                setattr(arguments, name, str(path.parent / file))
+        try:
+            return cls(**structs.asdict(arguments))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    @staticmethod
+    def _has_sasl(protocol: str) -> bool:
+        return protocol.startswith("SASL")
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether each client needs a password, a token or a certificate."""
+        return bool(self.mechanisms) or self._wants_certificates
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what the listener's TLS works with, None without TLS.
+
+        Raises:
+            ConfigError: A file cannot be read as PEM.
+            MissingExtraError: Certificates are to be made, and `cryptography` is not installed.
+        """
+        if not self.has_tls:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self._keystore or self._certificates()[1])
+            if self._wants_certificates:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(self._truststore or self._certificates()[0].ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"keystore and truststore are PEM files: {error}") from error
+        return context
+
+    def _certificates(self) -> tuple[Certificates, Path]:
+        if self._made is None:
+            folder = tempfile.TemporaryDirectory(prefix="kohort-security-")
+            weakref.finalize(self, folder.cleanup)
+            made = Certificates(Path(folder.name))
+            self._made = made, made.sign("broker")
+        return self._made
+
+    # ------------------------------------------------------------------------ what clients need
+
+    def client_settings(
+        self, user: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """Return settings by the names of Kafka and librdkafka, without bootstrap.servers.
+
+        Args:
+            user: Who logs in; None: the first user.
+            mechanism: The SASL mechanism; None: the last one that is enabled.
+
+        Raises:
+            ConfigError: The user does not exist.
+        """
+        found: dict[str, str] = {"security.protocol": self.protocol}
+        if self.has_tls and self._keystore is None:
+            found["ssl.ca.location"] = str(self._certificates()[0].ca)
+            if self._wants_certificates and self._truststore is None:
+                pem = str(self._certificates()[0].sign(user or "client"))
+                found |= {"ssl.certificate.location": pem, "ssl.key.location": pem}
+        if self.mechanisms:
+            found["sasl.mechanism"] = mechanism or self.mechanisms[-1]
+        if self.mechanisms and self.users:
+            name = next(iter(self.users)) if user is None else user
+            if name not in self.users:
+                raise ConfigError(f"user={user!r} is none of {sorted(self.users)}")
+            found |= {"sasl.username": name, "sasl.password": self.users[name]}
+        return found
+
+    def java_settings(
+        self, user: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """Return the same for Java's clients, and with the prefix "kafka." for Spark's source.
+
+        Args:
+            user: Who logs in; None: the first of `users`.
+            mechanism: The SASL mechanism; None: the last one that is enabled.
+        """
+        known = self.client_settings(user, mechanism)
+        found: dict[str, str] = {"security.protocol": self.protocol}
+        if "ssl.ca.location" in known:
+            found |= {
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": known["ssl.ca.location"],
+            }
+        if "ssl.key.location" in known:
+            found |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": known["ssl.key.location"],
+            }
+        if "sasl.mechanism" in known:
+            found["sasl.mechanism"] = known["sasl.mechanism"]
+        if "sasl.username" in known:
+            scram = known["sasl.mechanism"].startswith("SCRAM")
+            module = "scram.ScramLoginModule" if scram else "plain.PlainLoginModule"
+            found["sasl.jaas.config"] = (
+                f"{_MODULES}.{module} required username={_quoted(known['sasl.username'])} "
+                f"password={_quoted(known['sasl.password'])};"
+            )
+        return found
+
+    def write_settings(self, folder: Path, bootstrap_servers: str) -> None:
+        """Write files with which clients connect, for their owner's eyes only.
+
+        For each user there is `NAME.properties` for Java's clients and for `--command-config`, and
+        `NAME.conf` for librdkafka's; without logins, NAME is "client".
+
+        Args:
+            folder: Where to write the files.
+            bootstrap_servers: The brokers that the files name.
+
+        Raises:
+            ConfigError: They cannot be written.
+        """
+        address = {"bootstrap.servers": bootstrap_servers}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for user in self.users or (None,):
+                name = user or "client"
+                if Path(name).name != name:
+                    raise ConfigError(f"user {name!r} is no name for a file")
+                java = {**address, **self.java_settings(user)}
+                _write_private(folder / f"{name}.properties", properties(java))
+                known = {**address, **self.client_settings(user)}
+                text = "".join(f"{key}={value}\n" for key, value in known.items())
+                _write_private(folder / f"{name}.conf", text)
+        except OSError as error:
+            raise ConfigError(f"{folder}: settings cannot be written: {error.strerror}") from None
+
+
+class _Arguments(Struct, forbid_unknown_fields=True):
+    """What a file may say; see `Security`."""
+
+    protocol: Protocol
+    users: dict[str, str] = field(default_factory=dict)
+    mechanisms: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    client_certificates: bool = False
+    keystore: str | None = None
+    truststore: str | None = None
+    session_ms: int = 0
+    super_users: tuple[str, ...] | None = None
+
+
+def properties(settings: Mapping[str, str]) -> str:
+    """Return settings as the text of a file that `java.util.Properties` reads."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"})
+
+
+def _escaped(value: str) -> str:
+    value = value.translate(_ESCAPES)
+    return f"\\{value}" if value.startswith(" ") else value
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)  # it may have been there
+    path.write_text(text, encoding="utf-8")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,1 @@
+"""The admin clients, and what they take and give."""

@@ -1,0 +1,440 @@
+"""The admin client: topics, groups and their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack, cast
+
+from kohort.client.admin.acl_values import AclBinding, AclBindingFilter
+from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.admin.values import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    OffsetReset,
+    OffsetSpec,
+)
+from kohort.client.blocking.facade import BlockingFace
+from kohort.client.blocking.lifecycle import Farewell
+from kohort.client.blocking.loop_thread import LoopThread
+from kohort.client.config import arguments
+from kohort.client.config.definitions import AdminConfig, from_kafka
+from kohort.client.measures import Metrics
+from kohort.client.net.metadata import Node, PartitionMetadata
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.config.settings import AdminSettings
+
+__all__ = [
+    "AdminClient",
+    "ConfigEntry",
+    "ConfigResource",
+    "GroupDescription",
+    "GroupListing",
+    "NewTopic",
+]
+
+
+class AdminClient(BlockingFace):
+    """Looks after topics and groups.
+
+        with AdminClient(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([NewTopic("flights", partitions=8)])
+
+    Each call takes at most `default_api_timeout_ms`, and raises `KafkaError` when the brokers
+    refuse or do not answer. A call for several things does all it can; what it could not do is in
+    `PartialFailureError.errors`, thing by thing; its `results` has what was found for the others.
+
+    Args:
+        **settings: Kafka's settings in snake_case; see `AdminSettings`.
+
+    Raises:
+        ConfigError: A setting is unknown or malformed.
+    """
+
+    def __init__(self, **settings: Unpack[AdminSettings]) -> None:
+        self._client = AsyncAdminClient(**settings)
+        self._client.is_owned = True
+        super().__init__("kohort-admin")
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, object]) -> Self:
+        """Make a client of Kafka's own keys (`bootstrap.servers`); values may be strings."""
+        known = cast("AdminSettings", from_kafka(AdminConfig, settings))
+        return cls(**known)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------ topics
+
+    def create_topics(self, topics: Iterable[NewTopic]) -> None:
+        """Create topics.
+
+        Args:
+            topics: The topics, with their partitions, replicas and settings.
+
+        Raises:
+            PartialFailureError: Some could not be created, and why.
+        """
+        wanted = arguments.instances(topics, "topics", NewTopic)
+        self._open.run(lambda: self._client.create_topics(wanted))
+
+    def create_partitions(self, counts: Mapping[str, int]) -> None:
+        """Give topics more partitions (KIP-195).
+
+        Args:
+            counts: How many each topic shall have; never fewer than it has.
+
+        Raises:
+            PartialFailureError: Some could not be changed, and why.
+        """
+        self._open.run(lambda: self._client.create_partitions(counts))
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics.
+
+        Args:
+            names: Names of the topics.
+
+        Raises:
+            PartialFailureError: Some could not be deleted, and why.
+        """
+        wanted = arguments.texts(names, "names")
+        self._open.run(lambda: self._client.delete_topics(wanted))
+
+    def list_topics(self) -> frozenset[str]:
+        """Return the names of all topics, Kafka's own left out."""
+        return self._open.run(self._client.list_topics)
+
+    def describe_topics(self, topics: Iterable[str]) -> dict[str, tuple[PartitionMetadata, ...]]:
+        """Return the partitions of topics, in order.
+
+        Args:
+            topics: Names of the topics.
+
+        Raises:
+            PartialFailureError: Some do not exist, or may not be seen.
+        """
+        wanted = arguments.texts(topics, "topics")
+        return self._open.run(lambda: self._client.describe_topics(wanted))
+
+    def list_offsets(
+        self, targets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offsets of timestamps.
+
+        Args:
+            targets: Milliseconds since the epoch for each partition; -1 is the end, -2 the start,
+                -3 the record with the highest timestamp (KIP-734).
+
+        Returns:
+            The first offset at or after it; None when there is none.
+
+        Raises:
+            KafkaError: There was no answer in time, or the brokers have said for 5 seconds that
+                the topic or the partition does not exist.
+            PartialFailureError: So it is with some of the partitions.
+        """
+        return self._open.run(lambda: self._client.list_offsets(targets))
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records before an offset of each partition (KIP-107).
+
+        Args:
+            offsets: The first offset that stays, by partition; -1 deletes all there are.
+
+        Returns:
+            Where each partition begins now.
+
+        Raises:
+            PartialFailureError: Records of some partitions could not be deleted, and why.
+        """
+        return self._open.run(lambda: self._client.delete_records(offsets))
+
+    def describe_cluster(self) -> tuple[Node, ...]:
+        """Return the brokers."""
+        return self._open.run(self._client.describe_cluster)
+
+    # ---------------------------------------------------------------------------- settings
+
+    def describe_configs(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the settings of topics, brokers and groups (KIP-133).
+
+            topic = ConfigResource("topic", "flights")
+            print(admin.describe_configs([topic])[topic]["retention.ms"].value)
+
+        Args:
+            resources: Whose settings. All of them are returned, also unset ones.
+
+        Raises:
+            PartialFailureError: Some are not there, or may not be seen.
+        """
+        wanted = arguments.instances(resources, "resources", ConfigResource)
+        return self._open.run(lambda: self._client.describe_configs(wanted))
+
+    def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, ConfigChange]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Change single settings of topics, brokers and groups (KIP-339); others stay as they are.
+
+            admin.alter_configs({ConfigResource("topic", "flights"): {"retention.ms": "60000"}})
+
+        Args:
+            changes: What becomes of each setting, by resource: its new value, None for its
+                default, or an operation with a value: "set", "delete", and for lists "append" and
+                "subtract".
+            validate_only: Whether to have the brokers check the changes and make none.
+
+        Raises:
+            PartialFailureError: Settings of some resources could not be changed, and why.
+        """
+        self._open.run(lambda: self._client.alter_configs(changes, validate_only=validate_only))
+
+    # -------------------------------------------------------------------------------- ACLs
+
+    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Allow or deny users something (KIP-140); an ACL that there is already stays.
+
+            reads = AclBinding(
+                resource_type="topic", name="flights", principal="User:alice", operation="read"
+            )
+            admin.create_acls([reads])
+
+        Args:
+            acls: What to allow or to deny.
+
+        Raises:
+            PartialFailureError: Some could not be created, and why. Brokers without an authorizer
+                have no ACLs (SECURITY_DISABLED).
+        """
+        wanted = arguments.instances(acls, "acls", AclBinding)
+        self._open.run(lambda: self._client.create_acls(wanted))
+
+    def describe_acls(self, acl_filter: AclBindingFilter | None = None) -> list[AclBinding]:
+        """Return ACLs, in order.
+
+        Args:
+            acl_filter: Which are meant; None: all.
+
+        Raises:
+            KafkaError: The user may not see ACLs, or there are none (SECURITY_DISABLED).
+        """
+        return self._open.run(lambda: self._client.describe_acls(acl_filter))
+
+    def delete_acls(
+        self, acl_filters: Iterable[AclBindingFilter]
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Delete the ACLs that filters mean.
+
+        Args:
+            acl_filters: Which are meant. A filter without anything means all.
+
+        Returns:
+            What each filter has deleted.
+
+        Raises:
+            PartialFailureError: Some filters have not deleted all that they mean, and why.
+        """
+        wanted = arguments.instances(acl_filters, "acl_filters", AclBindingFilter)
+        return self._open.run(lambda: self._client.delete_acls(wanted))
+
+    # ------------------------------------------------------------------------------ groups
+
+    def list_groups(
+        self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """Return groups of all brokers, in order of their ids.
+
+        Args:
+            states_filter: Only groups in one of these states ("Stable", "Empty" and so on), of any
+                state by default (KIP-518).
+            types_filter: Only groups of one of these types ("classic", "consumer"), of any type by
+                default (KIP-848).
+
+        Raises:
+            PartialFailureError: Some brokers do not list theirs, by the brokers' ids; `results` has
+                the groups of the others.
+        """
+        states = arguments.texts(states_filter, "states_filter")
+        types = arguments.texts(types_filter, "types_filter")
+        return self._open.run(lambda: self._client.list_groups(states, types))
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """Return groups with their members.
+
+        Args:
+            group_ids: Ids of the groups.
+
+        Raises:
+            PartialFailureError: Some do not exist, or may not be seen.
+        """
+        wanted = arguments.texts(group_ids, "group_ids")
+        return self._open.run(lambda: self._client.describe_groups(wanted))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups that have no members.
+
+        Args:
+            group_ids: Ids of the groups.
+
+        Raises:
+            PartialFailureError: Some could not be deleted, and why.
+        """
+        wanted = arguments.texts(group_ids, "group_ids")
+        self._open.run(lambda: self._client.delete_groups(wanted))
+
+    def remove_group_members(
+        self, group_id: str, member_ids: Iterable[str], reason: str = ""
+    ) -> None:
+        """Take members out of a group, static ones too; their partitions go to the others.
+
+        A member that still runs joins again as soon as it hears of it.
+
+        Args:
+            group_id: The group.
+            member_ids: Ids of the members, as `describe_groups` gives them.
+            reason: Why, for the broker's log (KIP-800); members of KIP-848 leave without one.
+
+        Raises:
+            PartialFailureError: Some are no members (any more).
+            KafkaError: The group does not exist, or the broker refuses.
+        """
+        wanted = arguments.texts(member_ids, "member_ids")
+        self._open.run(lambda: self._client.remove_group_members(group_id, wanted, reason))
+
+    def list_group_offsets(
+        self, group_id: str | None = None, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return a group's committed offsets.
+
+        Args:
+            group_id: The group; the setting `group_id` by default.
+            partitions: Which; all by default. Those without an offset are left out.
+
+        Raises:
+            PartialFailureError: Some partitions may not be seen.
+        """
+        wanted = None if partitions is None else arguments.partitions(partitions)
+        return self._open.run(lambda: self._client.list_group_offsets(group_id, wanted))
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offsets of the group named by the setting `group_id`.
+
+        Args:
+            partitions: The partitions.
+        """
+        found = self.list_group_offsets(None, partitions)
+        return {partition: stored.offset for partition, stored in found.items()}
+
+    def alter_group_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_id: str | None = None,
+    ) -> None:
+        """Set a group's committed offsets; the group must have no members.
+
+        Args:
+            offsets: The next offset to read, by partition, with or without metadata.
+            group_id: The group; the setting `group_id` by default.
+
+        Raises:
+            ValueError: An offset is negative.
+            KafkaError: It has members, or the broker refuses.
+            PartialFailureError: Some partitions do not exist or are refused; the others are set.
+        """
+        self._open.run(lambda: self._client.alter_group_offsets(offsets, group_id))
+
+    def reset_group_offsets(
+        self,
+        offset_specs: Mapping[TopicPartition, OffsetSpec],
+        group_id: str | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> dict[TopicPartition, OffsetReset]:
+        """Set a group's committed offsets to where each partition is to be read from.
+
+            today = datetime.now(UTC).replace(hour=0, minute=0)
+            admin.reset_group_offsets({TopicPartition("flights", 0): today}, "delays")
+
+        An offset outside of the partition becomes its start or its end, as with Kafka's tools; the
+        result says so. The group must have no members.
+
+        Args:
+            offset_specs: For each partition "earliest" or "latest", an offset, or a `datetime` with
+                a time zone: the first record at or after it.
+            group_id: The group; the setting `group_id` by default. It is made if it is not there.
+            validate_only: Whether to find the offsets and set none.
+
+        Returns:
+            The offset of each partition.
+
+        Raises:
+            ValueError: A time has no time zone, or an offset is negative.
+            KafkaError: The group has members, no partition is there, or the broker refuses.
+            PartialFailureError: Some partitions are not there or are refused; the others are set.
+        """
+        return self._open.run(
+            lambda: self._client.reset_group_offsets(
+                offset_specs, group_id, validate_only=validate_only
+            )
+        )
+
+    def delete_group_offsets(
+        self, partitions: Iterable[TopicPartition], group_id: str | None = None
+    ) -> None:
+        """Forget committed offsets of a group (KIP-496).
+
+        Args:
+            partitions: Which; one without an offset is no error.
+            group_id: The group; the setting `group_id` by default.
+
+        Raises:
+            PartialFailureError: Members subscribe to some of the topics: their offsets stay.
+            KafkaError: The group does not exist, or its members are not consumers.
+        """
+        wanted = arguments.partitions(partitions)
+        self._open.run(lambda: self._client.delete_group_offsets(wanted, group_id))
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself (`client_id`)."""
+        return self._client.client_id
+
+    def metrics(self) -> Metrics:
+        """Return what Kafka measures; see `AsyncAdminClient.metrics`."""
+
+        async def call() -> Metrics:
+            return self._client.metrics()
+
+        return self._open.run(call)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._thread.close(lambda _: self._client.close())
+
+    def _farewell(self) -> Farewell | None:
+        return self._client.farewell()
+
+    @property
+    def _open(self) -> LoopThread:
+        """What runs the calls, as long as the client is open."""
+        return self._thread

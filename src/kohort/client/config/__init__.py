@@ -1,0 +1,1 @@
+"""Settings of clients: their names, types and values, and checks of arguments."""

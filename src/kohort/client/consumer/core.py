@@ -1,0 +1,492 @@
+"""The consumer itself, on its loop; `AsyncConsumer` and `Consumer` are two faces of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from typing import TypeVar
+
+from kohort.client.blocking import lifecycle
+from kohort.client.blocking.ending import Ending
+from kohort.client.config.definitions import ConsumerConfig, OnCommit
+from kohort.client.consumer.callbacks import Callbacks, Caller
+from kohort.client.consumer.commits.auto_commit import AutoCommit
+from kohort.client.consumer.commits.committer import Committer, Offsets, cancelled_commit
+from kohort.client.consumer.fetcher import Fetcher
+from kohort.client.consumer.last_poll import Undone
+from kohort.client.consumer.listener import Listening, Listens
+from kohort.client.consumer.membership.patterns import whole_name
+from kohort.client.consumer.membership.shell import Membership, make_membership
+from kohort.client.consumer.partitions import Partitions
+from kohort.client.consumer.poll_waiter import Handover
+from kohort.client.consumer.positions import Positions
+from kohort.client.consumer.reading import failure_to_raise
+from kohort.client.net.backoff import Deadline
+from kohort.client.net.cluster import Cluster
+from kohort.client.net.coordinator import Coordinator
+from kohort.client.net.frames import fetch_buffer
+from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError, with_right
+from kohort.group.member.commits import CommitIdentity
+from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
+from kohort.types import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+
+_NOTHING = "nothing to read"
+
+
+class ConsumerCore:
+    """One consumer. All methods run on one loop.
+
+    Args:
+        config: Settings.
+
+    Attributes:
+        is_woken: Whether a poll shall end; set by any thread, then `notify` on the loop.
+        was_woken: Whether the last poll ended for that.
+        listening: Knows whether a listener of this consumer runs.
+        ending: Closes this.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.config = config
+        self.changed = asyncio.Event()
+        self.listening = Listening()
+        self.cluster = Cluster(config, allocate=fetch_buffer)
+        self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
+        self.cluster.on_metadata.append(self._on_metadata)
+        self.cluster.reachability.on_refused = self.notify
+        self.partitions = Partitions(stores_offsets=config.enable_auto_offset_store)
+        self.cluster.watched_partitions = lambda: self.partitions.assigned
+        self.coordinator = (
+            None if config.group_id is None else Coordinator(self.cluster, config.group_id)
+        )
+        self.committer: Committer | None = None
+        self.auto_commit: AutoCommit | None = None
+        self.callbacks: Callbacks | None = None
+        if self.coordinator is not None:
+            self.committer = Committer(
+                self.cluster, self.coordinator, config.group_instance_id, self.partitions.topic_id
+            )
+            self.auto_commit = AutoCommit(config, self.partitions, self.committer, self.notify)
+            self.callbacks = Callbacks(
+                self.partitions,
+                self.coordinator,
+                self.committer,
+                self.auto_commit,
+                self.listening,
+                self._on_partitions,
+            )
+        if self.committer is not None and config.on_commit is not None:
+            self.committer.told = partial(self._tell, config.on_commit)
+        self.positions = Positions(
+            self.cluster, config, self.partitions, self.coordinator, self._asks_as, self.notify
+        )
+        self.fetcher = Fetcher(self.cluster, config, self.partitions, self.notify)
+        self.membership: Membership | None = None
+        self.topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._broker_pattern: str | None = None
+        self._errors: list[BaseException] = []
+        self.is_woken = self.was_woken = self._reads = self._was_reached = False
+        self._started: set[asyncio.Task[None]] = set()
+        self.ending = Ending("the consumer")
+        self.handover = Handover(self._set_aside, self._found)
+
+    def notify(self) -> None:
+        """Have a waiting poll look again."""
+        self.changed.set()
+        self.handover.offer()
+
+    # ------------------------------------------------------------------------ what to read
+
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        pattern: str | re.Pattern[str] | None,
+        listener: Listens | None,
+    ) -> None:
+        """Be a member of the group, for topics or for those that match a pattern."""
+        self.ending.refuse()
+        if self.config.group_id is None:
+            raise ConfigError("subscribe needs a group_id; assign does not")
+        if self.membership is None and self.partitions.assigned:
+            raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
+        assert self.callbacks is not None
+        if listener is not None:
+            self.callbacks.listener = listener
+        self._broker_pattern = self._pattern = None
+        if self.config.group_protocol == "consumer" and isinstance(pattern, str):
+            self._broker_pattern = whole_name(pattern)
+        elif pattern is not None:
+            self._pattern = re.compile(pattern)
+        self.topics = frozenset(topics)
+        self.cluster.wants_all_topics = self._pattern is not None
+        if self.membership is None:
+            assert self.coordinator is not None
+            assert self.committer is not None
+            self.membership = make_membership(
+                self.cluster, self.coordinator, self.config, self.notify
+            )
+            self.committer.membership = self.callbacks.membership = self.membership
+        self._watch(self.topics)
+        if self._pattern is None:
+            self.membership.subscribe(self.topics, self._broker_pattern)
+        self.cluster.request_refresh()
+
+    async def unsubscribe(self, caller: Caller, undone: Undone) -> None:
+        """Leave the group, or forget what was assigned by hand.
+
+        Args:
+            caller: Makes callbacks.
+            undone: Says why the application may not be done with all that it was given.
+        """
+        self.ending.refuse()
+        if self.auto_commit is not None:
+            self.auto_commit.settle(undone)
+        if self.membership is None:
+            self._drop(self.partitions.assigned)
+            return
+        self._pattern = self._broker_pattern = None
+        self.topics = frozenset()
+        self.cluster.wants_all_topics = False
+        self.membership.subscribe(frozenset())
+        await self._serve(caller, is_leaving=True)
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Have the group rebalance (KIP-568)."""
+        if self.membership is None:
+            raise LocalProtocolError("only a member can have its group rebalance: subscribe first")
+        if self.membership.coordinator_decides:
+            raise LocalProtocolError(
+                "with group.protocol=consumer the coordinator alone decides when to rebalance"
+            )
+        self.membership.run(RejoinAsked(reason))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group's assignment."""
+        subscribes = self.topics or self._broker_pattern is not None
+        if self.membership is not None and subscribes:
+            raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
+        wanted = frozenset(partitions)
+        self._drop(self.partitions.assigned - wanted)
+        self.partitions.add(wanted)
+        self._watch(each.topic for each in wanted)
+        self.cluster.request_refresh()
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        if self.auto_commit is not None:
+            self.auto_commit.leave_behind(partitions)
+        self.partitions.remove(partitions)
+
+    def _watch(self, topics: Iterable[str]) -> None:
+        """Keep topics fresh; one that a pattern has matched is not recreated when it is deleted."""
+        may_create = self.config.allow_auto_create_topics and not self._wants_pattern
+        self.cluster.allow_auto_topic_creation = may_create
+        self.cluster.watch_topics(topics)
+
+    @property
+    def _wants_pattern(self) -> bool:
+        return self._pattern is not None or self._broker_pattern is not None
+
+    def _asks_as(self) -> CommitIdentity | None:
+        """Say as whom offsets are asked for: a member of the consumer protocol has to (L37)."""
+        return self.membership.asks_as if self.membership is not None else None
+
+    def _on_metadata(self) -> None:
+        # a broker that stops or starts may name none, itself neither
+        self._was_reached = self._was_reached or bool(self.cluster.metadata.nodes)
+        for name in self.topics:
+            topic = self.cluster.metadata.topics.get(name)
+            if topic and topic.error_code and not KafkaError(topic.error_code).retriable:
+                self._errors.append(
+                    KafkaError(topic.error_code, with_right(topic.error_code, name, "READ"))
+                )
+        if self._pattern is not None and self.membership is not None:
+            found = frozenset(
+                name
+                for name, topic in self.cluster.metadata.topics.items()
+                if self._pattern.match(name)
+                and not (topic.is_internal and self.config.exclude_internal_topics)
+            )
+            if found != self.topics:
+                self.topics = found
+                self.membership.subscribe(found)
+        self.notify()
+
+    # -------------------------------------------------------------------------------- poll
+
+    async def ready(self, deadline: Deadline, caller: Caller, *, reads: bool = True) -> None:
+        """Do what a poll does before it reads: callbacks, and wait for records and set them aside.
+
+        Args:
+            deadline: How long to wait.
+            caller: Makes callbacks.
+            reads: Whether records are wanted; else it ends after a callback, too.
+
+        Raises:
+            BrokerUnavailableError: No broker was ever reached, and time is up.
+            Exception: What a listener raised, or why a partition cannot be read.
+        """
+        self._begin(reads)
+        is_last = self.was_woken = False
+        while True:
+            self.ending.refuse()
+            if self.membership is not None:
+                self.membership.polled()
+            self.changed.clear()
+            served = await self._serve(caller)
+            self._go_on()
+            self._raise_first(is_last)
+            if self.is_woken or (served and not reads) or (reads and self._has_records()):
+                if self.is_woken:  # else a handler of a signal may say so in this very moment
+                    self.is_woken, self.was_woken = False, True
+                self._take_chunks()
+                return
+            if is_last:
+                return
+            is_last = await self._wait_alive(deadline)
+
+    def _take_chunks(self) -> None:
+        """Set aside what is going to be handed out now, so that the next fetch can begin."""
+        for state in self.partitions:
+            state.take_chunk()
+        self.fetcher.pump()
+
+    def _set_aside(self) -> bool | None:
+        """Do what `ready` does, for a poll that waits; see `Handover`."""
+        found = self._found()
+        if found is False:
+            return False
+        if self.membership is not None:
+            self.membership.polled()
+        if found is None:
+            self._go_on()
+            return None if self._found() is None else False
+        self.partitions.mark_consumed()
+        self._take_chunks()
+        return True
+
+    def _found(self) -> bool | None:
+        """Say what there is for a poll; see `Handover`."""
+        if self.has_news or not self.fetcher.is_on:
+            return False
+        found = None
+        for state in self.partitions:
+            if state.failure is not None or state.is_spoiled or state.has_trouble_news:
+                return False
+            if state.has_records:
+                found = True
+        return found
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a poll has something to do or to raise before it hands out records."""
+        membership = self.membership
+        if membership is not None and (membership.errors or membership.fatal is not None):
+            return True
+        are_due = self.callbacks is not None and self.callbacks.are_due
+        refused = self.cluster.reachability.refused
+        return bool(are_due or refused or self._errors or self.is_woken or self.ending.is_begun)
+
+    async def _wait_alive(self, deadline: Deadline) -> bool:
+        """Wait for news as an application that lives: its group must hear of it now and then."""
+        alive = Deadline(self.config.max_poll_interval_ms / 4)
+        left_s, alive_s = deadline.left_s(), alive.left_s()
+        if alive_s is None or (left_s is not None and left_s <= alive_s):
+            return await self.wait_for_news(deadline)
+        await self.wait_for_news(alive)
+        return False
+
+    async def wait_for_news(self, deadline: Deadline) -> bool:
+        """Wait for news; return whether the time is up."""
+        try:
+            async with asyncio.timeout(deadline.left_s()):
+                await self.changed.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    def _begin(self, reads: bool) -> None:
+        if reads and not (self.topics or self.partitions.assigned or self._wants_pattern):
+            text = "poll returns nothing: the consumer has no topics; subscribe or assign first"
+            self.cluster.troubles.note(_NOTHING, "", text)
+        self._reads = reads
+        self.fetcher.is_on = reads
+        if reads:  # else the application may be at work on what it has
+            self.partitions.mark_consumed()
+            self.fetcher.drop_spoiled()
+        if not self.cluster.metadata.nodes:
+            self.cluster.request_refresh()
+        if self.auto_commit is not None:
+            self.auto_commit.start()
+
+    def _go_on(self) -> None:
+        if self._reads:
+            self.positions.find()
+            self.fetcher.pump()
+
+    async def _serve(self, caller: Caller, *, is_leaving: bool = False) -> bool:
+        """Make the calls that the application is owed; return whether there were any."""
+        if self.callbacks is None:
+            return False
+        return await self.callbacks.serve(caller, is_leaving=is_leaving)
+
+    def _on_partitions(self) -> None:
+        """Go on with the partitions that there are now."""
+        if self._broker_pattern is not None:  # only the broker knows which topics match
+            self.topics = frozenset(each.topic for each in self.partitions.assigned)
+        self._go_on()
+
+    def _has_records(self) -> bool:
+        return any(state.has_records for state in self.partitions)
+
+    def _raise_first(self, is_last: bool) -> None:
+        """Raise what the application must hear of."""
+        if self.membership is not None:
+            self._errors += self.membership.errors
+            self.membership.errors.clear()
+        self._raise_noted()
+        fatal = self.fetcher.broken or (self.membership.fatal if self.membership else None)
+        fatal = self.cluster.reachability.refused or fatal
+        if fatal is not None:
+            raise fatal.with_traceback(None)  # at every poll: else the next one would wait for ever
+        failure = failure_to_raise(self.partitions, is_idle=is_last)
+        if failure is not None:
+            raise failure
+        # a poll shorter than one attempt to connect learns nothing yet
+        if is_last and not self._was_reached and self.cluster.unreachable is not None:
+            raise self.cluster.unreachable
+
+    def _raise_noted(self) -> None:
+        if self.callbacks is not None and self.callbacks.error is not None:
+            self._errors.append(self.callbacks.error)
+            self.callbacks.error = None
+        if self._errors:
+            raise self._errors.pop(0)
+
+    # ----------------------------------------------------------------------------- commits
+
+    def committing(self) -> Committer:
+        """Return who commits.
+
+        Raises:
+            ConfigError: There is no group.
+        """
+        if self.committer is None:
+            raise ConfigError("commits need a group_id")
+        return self.committer
+
+    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Have work done in the background; `close` waits for it."""
+        task = asyncio.create_task(work)
+        self._started.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._started.discard(task)
+        if not task.cancelled():
+            self.cluster.troubles.judge_commit(task.exception())
+
+    def commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what a commit without offsets stores: positions, or what was stored for it."""
+        self.partitions.mark_consumed()
+        return self.partitions.consumed()
+
+    async def commit(
+        self, offsets: Offsets, deadline: Deadline, on_commit: OnCommit | None = None
+    ) -> None:
+        """Store offsets, and have the next poll call `on_commit` with what came of it."""
+        failure: KohortError | None = cancelled_commit()
+        try:
+            with self.partitions.committing(offsets):
+                await self.committing().commit(offsets, deadline)
+            failure = None
+        except KohortError as error:
+            failure = error
+            raise
+        finally:
+            if on_commit is not None:
+                self._tell(on_commit, offsets, failure)
+
+    def _tell(self, on_commit: OnCommit, offsets: Offsets, error: KohortError | None) -> None:
+        """Have the next poll say what came of a commit."""
+        assert self.callbacks is not None
+        self.callbacks.answered(on_commit, offsets, error)
+        self.notify()
+
+    # ------------------------------------------------------------------------------- close
+
+    async def close(
+        self,
+        deadline: Deadline,
+        caller: Caller,
+        operation: GroupMembershipOperation,
+        undone: Undone,
+    ) -> None:
+        """Commit if that is automatic, leave the group, close the connections.
+
+        That goes on when the call is cancelled; another call takes over where it is.
+
+        Args:
+            deadline: How long leaving may take.
+            caller: Makes callbacks.
+            operation: Whether to tell the group.
+            undone: Says why the application may not be done with all that it was given; then only
+                what it was done with before its last poll is committed.
+        """
+        close = partial(self._close, caller, operation, undone)
+        await self.ending.wait(close, deadline)
+
+    async def _close(
+        self, caller: Caller, operation: GroupMembershipOperation, undone: Undone
+    ) -> None:
+        if self.auto_commit is not None:
+            self.auto_commit.stop_timer()
+            self.auto_commit.settle(undone)
+        self.fetcher.is_on = False
+        self.notify()
+        try:
+            async with self.ending.limit():
+                await asyncio.gather(*self._started, return_exceptions=True)
+                if self.membership is not None:
+                    await self._leave(caller, operation)
+                elif self.auto_commit is not None:
+                    await self.auto_commit.commit(self.partitions.assigned)
+                await self._serve(caller, is_leaving=True)
+        except TimeoutError:
+            group = self.config.group_id
+            late = f"group {group} could not be left in time: it goes on when the session has ended"
+            alone = "what was begun could not be ended in time, and is given up"
+            self.cluster.troubles.say(alone if group is None else late)
+        finally:
+            lifecycle.closes_connections()
+            await self._stop()
+        self._raise_noted()
+
+    async def _leave(self, caller: Caller, operation: GroupMembershipOperation) -> None:
+        assert self.membership is not None
+        await self._serve(caller, is_leaving=True)
+        self.membership.begin_close(operation)
+        while not self.membership.is_closed:
+            self.changed.clear()
+            await self._serve(caller, is_leaving=True)
+            if not self.membership.is_closed:
+                await self.changed.wait()
+
+    async def _stop(self) -> None:
+        if self.membership is not None:
+            await self.membership.stop()
+        await self.positions.close()
+        await self.fetcher.close()
+        if self.auto_commit is not None:
+            await self.auto_commit.stop()
+        if self.callbacks is not None:
+            await self.callbacks.stop()
+        for task in self._started:
+            task.cancel()
+        await asyncio.gather(*self._started, return_exceptions=True)
+        await self.cluster.close()

@@ -1,0 +1,141 @@
+"""Consumers that are not closed: they leave their group, also when their loop has ended."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import logging
+import queue
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kohort.client.blocking import lifecycle
+from kohort.client.blocking.lifecycle import Farewell, Home
+from kohort.client.config.definitions import ConsumerConfig
+from kohort.client.consumer.callbacks import SILENT
+from kohort.client.consumer.last_poll import nobody_closes
+from kohort.client.consumer.membership.shell import Membership
+from kohort.client.net.backoff import Deadline
+from kohort.client.net.cluster import Cluster
+from kohort.client.net.coordinator import Coordinator
+from kohort.errors import KohortError
+from kohort.group.member.events import CallbackDone, GroupMembershipOperation, RequestFailed
+from kohort.values import replace
+
+if TYPE_CHECKING:
+    from kohort.client.consumer.core import ConsumerCore
+
+log = logging.getLogger("kohort.client")
+
+# How long leaving may take on the consumer's own loop.
+_FAREWELL_MS = 5_000
+# And without it; the end of the process waits for that.
+_PATIENCE_S = 2.0
+
+
+def farewell(core: ConsumerCore | None) -> Farewell | None:
+    """Return what the loop of a consumer does when it is not closed; None: nothing."""
+    if core is None or core.ending.is_over:
+        return None
+    return partial(_say, core)
+
+
+async def _say(core: ConsumerCore) -> None:
+    deadline = Deadline(_FAREWELL_MS)
+    await core.close(deadline, SILENT, GroupMembershipOperation.DEFAULT, nobody_closes)
+
+
+def leave(core: ConsumerCore | None, home: Home | None, *, aside: bool = False) -> bool:
+    """Have a consumer leave its group without its loop, which does not run any more.
+
+    Args:
+        core: What does the work of the consumer.
+        home: Its loop.
+        aside: Whether to do it in another thread, and not to wait.
+
+    Returns:
+        Whether it was tried; False when the loop runs, or there is no member.
+    """
+    if core is None or core.ending.is_over or home is None or not home.is_here:
+        return False
+    if core.membership is None or core.membership.is_closed or home.loop.is_running():
+        return False
+    left = LeftOpen(core.config, core.membership)
+    if aside:
+        left.leave_aside()
+    else:
+        left.leave()
+    return True
+
+
+class LeftOpen:
+    """A member whose loop has ended: it leaves its group on a loop of its own, with no listener.
+
+    Args:
+        config: Settings of its consumer.
+        before: What ran it on its loop.
+    """
+
+    def __init__(self, config: ConsumerConfig, before: Membership) -> None:
+        self._config = replace(config, event_listener=None, on_commit=None)
+        self._member, self._unanswered = before.member, before.unanswered
+        self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def __str__(self) -> str:
+        return f"the consumer of group {self._config.group_id}, whose event loop had ended,"
+
+    def leave_aside(self) -> None:
+        """Have the group left by another thread; waits for nothing: finalizers call it."""
+        lifecycle.begins_to_end(self, _PATIENCE_S)
+        try:
+            _thread.start_new_thread(self.leave, ())
+        except RuntimeError:  # the process ends, and no thread can be started any more
+            lifecycle.has_ended(self)
+
+    def leave(self) -> None:
+        """Leave the group, or give up after a while; raises nothing."""
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._leave())
+        except (KohortError, OSError, RuntimeError, TimeoutError) as error:
+            log.warning(
+                "%s could not leave it, which goes on when the session has ended: %s",
+                self,
+                str(error) or f"no answer in {_PATIENCE_S:g} s",
+            )
+        finally:
+            self._over.put(None)
+            lifecycle.has_ended(self)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread; return whether it has ended."""
+        try:
+            self._over.get(timeout=timeout_s)
+        except queue.Empty:
+            return False
+        self._over.put(None)
+        return True
+
+    async def _leave(self) -> None:
+        group = self._config.group_id
+        assert group is not None
+        cluster = Cluster(self._config)
+        changed = asyncio.Event()
+        coordinator = Coordinator(cluster, group)
+        membership = Membership(self._member, cluster, coordinator, self._config, changed.set)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                for token in sorted(self._unanswered):
+                    membership.run(RequestFailed(token, "the event loop has ended"))
+                await coordinator.find()
+                membership.begin_close(GroupMembershipOperation.DEFAULT)
+                while not membership.is_closed:
+                    changed.clear()
+                    call = self._member.session.callback
+                    if call is not None:  # its listener is not called: it belongs to the old loop
+                        membership.run(CallbackDone(call.token, None))
+                    elif not membership.is_closed:
+                        await changed.wait()
+        finally:
+            await membership.stop()
+            await cluster.close()

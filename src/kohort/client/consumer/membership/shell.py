@@ -1,0 +1,411 @@
+"""Runs a member machine of `kohort.group`: clock, requests and jobs, no logic of its own.
+
+The machine's calls into the application wait in `callbacks` until a poll takes them. What only one
+of the group protocols needs is in `classic` and `consumer`. Only the one that
+is used is imported: a member that starts faster is missed for less time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeAlias
+
+from kohort.client.config.definitions import ConsumerConfig
+from kohort.client.consumer.membership.fencing import explanation
+from kohort.client.consumer.membership.log import GroupLog
+from kohort.client.net.backoff import CHANCE, JITTER
+from kohort.client.net.cluster import Cluster, Purpose
+from kohort.client.net.coordinator import Coordinator
+from kohort.client.net.transport import now_ms
+from kohort.errors import (
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from kohort.group.effects import Callback, MemberJob, Send
+from kohort.group.events import AssignorUnsupported, GroupEvent
+from kohort.group.member.commits import CommitIdentity
+from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
+from kohort.group.member.events import (
+    Closing,
+    CommitAnswered,
+    CoordinatorKnown,
+    GroupMembershipOperation,
+    JobDone,
+    LookupFailed,
+    MemberEvent,
+    Polled,
+    RequestFailed,
+    ResponseArrived,
+    Subscribed,
+    Tick,
+    Unsubscribed,
+)
+from kohort.group.member.machine import MemberMachine
+from kohort.group.member.session import Session
+from kohort.wire.codec.schema import Message, Request
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
+from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
+
+log = logging.getLogger("kohort.client")
+
+# A member, whichever of the protocols it speaks.
+AnyMember: TypeAlias = MemberMachine[Any, Any]
+
+
+# Name of the state of every machine from which only a new subscription leads out.
+_FATAL = "FATAL"
+# How often a blocked loop is complained about.
+_QUIET_MS = 10_000
+# More polls in a max.poll.interval need not be told apart.
+_MOST_POLLS = 1_000
+# The members of a classic group get their assignments at one moment and beat in step from then on.
+# When one is killed, its session ends a session time-out after a moment at which all of them beat;
+# this long after that end they beat again. A member that is early learns of it one interval later,
+# and all wait for it.
+_AFTER_SESSION_MS = 40
+
+
+class Membership:
+    """One member of one group, on the loop.
+
+    Args:
+        member: Its machine.
+        cluster: The brokers.
+        coordinator: The group's coordinator.
+        config: Settings; they have a group id.
+        on_change: Called when there is something for the application.
+
+    Attributes:
+        coordinator_decides: Whether the coordinator alone decides when to rebalance.
+        unanswered: Numbers of the requests whose end the machine was not told of.
+    """
+
+    coordinator_decides = False
+
+    def __init__(
+        self,
+        member: AnyMember,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        config: ConsumerConfig,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.member = member
+        self.callbacks: deque[Callback] = deque()
+        self.errors: deque[BaseException] = deque()
+        self.unanswered: set[int] = set()
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._on_change = on_change
+        self._event_listener = config.event_listener
+        self._config = config
+        self._log = GroupLog(config)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._quiet_until = 0
+        self._last_failure = ""
+        self._polled: Session | None = None
+        self._polled_until = 0
+        self._raised: BaseException | None = None
+        coordinator.on_found.append(self._coordinator_found)
+
+    # ---------------------------------------------------------------------- the application
+
+    def subscribe(self, topics: frozenset[str], pattern: str | None = None) -> None:
+        """Want these topics, or those of a pattern for the broker; none means to leave."""
+        if topics or pattern is not None:
+            self.run(Subscribed(topics, pattern))
+        else:
+            self.run(Unsubscribed())
+
+    def polled(self) -> None:
+        """Note that the application is alive; a poll that follows at once says nothing new."""
+        now = now_ms()
+        if self.member.session is not self._polled or now >= self._polled_until:
+            self.run(Polled())
+            self._polled = self.member.session
+            self._polled_until = now + self.member.config.max_poll_interval_ms // _MOST_POLLS
+
+    @property
+    def fatal(self) -> BaseException | None:
+        """Why the member cannot go on, None when it can."""
+        return self._raised if self.member.state.name == _FATAL else None
+
+    def why_out(self, code: int = 0) -> str:
+        """Say why the member is out of its group without having left; empty when it is not.
+
+        Args:
+            code: What the coordinator said to a commit, for a member that has not noticed yet.
+        """
+        return self._log.fell_out or (explanation("", code, self._config) if code else "")
+
+    @property
+    def asks_as(self) -> CommitIdentity | None:
+        """The member id and epoch to fetch offsets with; None: none."""
+        return None
+
+    @property
+    def is_session_over(self) -> bool:
+        """Whether the coordinator may have removed the member; where it is not known: no."""
+        return False
+
+    def begin_close(self, operation: GroupMembershipOperation) -> None:
+        """Begin to leave the group; `is_closed` says when that is done."""
+        self.run(Closing(operation))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the member has left for good."""
+        return self.member.is_closed
+
+    async def stop(self) -> None:
+        """Stop at once, without leaving the group."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -------------------------------------------------------------------------- the machine
+
+    def run(self, event: MemberEvent, cause: Exception | None = None) -> None:
+        """Tell the machine something and do what it wants done; `cause` is behind its errors."""
+        effects = self.member.decide(event, now_ms())
+        self.member.install(effects.session)
+        for fact in effects.observed:
+            self._publish(fact)
+        member = self.member
+        identity = (member.member_id, member.generation_id) if member.session.is_member else None
+        self._log.observed(effects.observed, identity, member.assigned, _answered(event))
+        if effects.find_coordinator:
+            self._start(self._find_coordinator())
+        for send in effects.sends:
+            self.unanswered.add(send.token)
+            self._start(self._send(send))
+        for job in effects.jobs:
+            self._start(self._do(job))
+        self.callbacks.extend(effects.callbacks)
+        for error in effects.raised:
+            error.__cause__ = cause
+            self._raised = error
+            self._note_error(error)
+        self._set_timer()
+        self._on_change()
+
+    def _note_error(self, error: BaseException) -> None:
+        """Have the next poll raise an error; not twice what happens again until it is raised."""
+        if repr(error) not in map(repr, self.errors):
+            self.errors.append(error)
+
+    def _publish(self, fact: GroupEvent) -> None:
+        if isinstance(fact, AssignorUnsupported):
+            log.warning(
+                "group %s: the broker asks no member for an assignment, so its own assignor is used"
+                " and not %s",
+                fact.group,
+                ", ".join(fact.assignors),
+            )
+        self._coordinator.metrics.observed(fact, now_ms())
+        if self._event_listener is not None:
+            try:
+                self._event_listener(fact)
+            except BaseException:  # an exit would end the thread that everything needs
+                log.exception("event_listener raised")
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # it must not end in a silent wait
+            self.errors.append(error)
+            self._on_change()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.member.next_deadline()
+        if due is not None and not self.is_closed:
+            self._timer = asyncio.get_running_loop().call_at(due / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._check_loop()
+        while (due := self.member.next_deadline()) is not None and due <= now_ms():
+            self.run(Tick())
+        self._set_timer()
+
+    def _check_loop(self) -> None:
+        """Warn when the loop was busy with something else for so long that the group may suffer."""
+        due = self.member.next_deadline()
+        late = 0 if due is None else now_ms() - due
+        if late > self.member.heartbeat_interval_ms and now_ms() > self._quiet_until:
+            self._quiet_until = now_ms() + _QUIET_MS
+            log.warning(
+                "the event loop was blocked for %d ms: heartbeats of group %s were late",
+                late,
+                self._coordinator.group_id,
+            )
+
+    async def _find_coordinator(self) -> None:
+        self._coordinator.forget()
+        try:
+            await self._coordinator.find()
+            asks = await self._asks_members()
+        except KafkaError as error:
+            log.debug("coordinator of %s: %s", self._coordinator.group_id, error)
+            is_answer = error.code != ErrorCode.NETWORK_EXCEPTION
+            self.run(LookupFailed(error.code if is_answer else None, error.message))
+        except KohortError as error:
+            text = f"the coordinator of group {self._group} cannot be used: {error}; asking again"
+            if isinstance(error, RemoteProtocolError):
+                log.debug("%s", text)  # told where it is noticed, once and not at each attempt
+            else:
+                self._cluster.troubles.say(text)
+            self.run(LookupFailed())
+        else:
+            if not self.member.session.coordinator_known:
+                self.run(CoordinatorKnown(asks_members=asks))
+
+    def _coordinator_found(self) -> None:
+        """Let the member know what its client knows: else it waits, or leaves without a word."""
+        if not (self.member.is_closed or self.member.session.coordinator_known):
+            self.run(CoordinatorKnown())
+
+    async def _asks_members(self) -> bool:
+        """Whether the coordinator asks members for assignments; no matter where they cannot."""
+        return True
+
+    async def _send(self, send: Send) -> None:
+        request = send.request
+        assert isinstance(request, Request)
+        waits = isinstance(request, (JoinGroupRequest, SyncGroupRequest, DraftJoinGroupRequest))
+        sent_at = now_ms()
+        try:
+            response: Message = await self._coordinator.send(
+                request,
+                purpose=Purpose.JOIN if waits else Purpose.GROUP,
+                timeout_ms=send.timeout_ms,
+            )
+        except KohortError as error:
+            self.unanswered.discard(send.token)
+            self.run(RequestFailed(send.token, str(error), _hopeless(request, error)))
+        else:
+            self.unanswered.discard(send.token)
+            self._note_heard(response, sent_at)
+            self.run(ResponseArrived(send.token, response))
+
+    def _note_heard(self, response: Message, sent_at: int) -> None:
+        """Take note that the coordinator has heard the member, at that time or later."""
+
+    async def _do(self, job: MemberJob) -> None:
+        """Have the assignors do a job in another thread: heartbeats go on meanwhile."""
+        try:
+            done = await self._done(job)
+        except Exception as error:  # the poll raises it once the member knows
+            told = str(error) if isinstance(error, KohortError) else ""
+            failure = told or f"{type(error).__name__}: {error}"
+            if failure != self._last_failure:  # tried again, it may fail alike very often
+                self._last_failure = failure
+                log.warning("an assignor of group %s failed", self._group, exc_info=error)
+            self.run(JobDone(job.token, None, failure), error)
+        else:
+            self.run(JobDone(job.token, done))
+
+    @property
+    def _group(self) -> str:
+        return self._coordinator.group_id
+
+    async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
+        """Return the result of a job; a member without assignors is never given one."""
+        raise AssertionError(f"{type(self.member).__name__} was given {type(job).__name__}")
+
+
+def _answered(event: MemberEvent) -> int:
+    """Return the error code that an event brings from the coordinator; 0: none."""
+    if isinstance(event, ResponseArrived):
+        code: int = getattr(event.response, "error_code", 0)
+        return code
+    if isinstance(event, (CommitAnswered, LookupFailed, RequestFailed)):
+        return event.error_code or 0
+    return 0
+
+
+# Brokers need not serve these.
+_NOT_EVERYWHERE = (ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest, DraftHeartbeatRequest)
+
+
+def _hopeless(request: Message, error: KohortError) -> int | None:
+    """Return the code of an error that no later attempt can avoid."""
+    if not isinstance(request, _NOT_EVERYWHERE):
+        return None
+    # a pattern needs version 1: what the broker's version cannot say is refused before it is sent
+    too_old = isinstance(error, LocalProtocolError)
+    unsupported = isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.UNSUPPORTED_VERSION if too_old or unsupported else None
+
+
+def member_config(config: ConsumerConfig) -> MemberConfig:
+    """Return a member's part of the settings of a consumer in a group."""
+    assert config.group_id is not None
+    return MemberConfig(
+        group_id=config.group_id,
+        group_instance_id=config.group_instance_id,
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=_heartbeat_interval_ms(config),
+        first_heartbeat_part=FIRST_HEARTBEAT_PART,
+        wall_clock_ahead_ms=_wall_clock_ahead_ms(),
+        max_poll_interval_ms=config.max_poll_interval_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=config.retry_backoff_max_ms,
+        jitter=CHANCE.uniform(1 - JITTER, 1 + JITTER),
+        rack_id=config.client_rack,
+        server_assignor=config.group_remote_assignor,
+    )
+
+
+def _heartbeat_interval_ms(config: ConsumerConfig) -> int:
+    """Return the interval with which as many beats as were asked for meet the end of a session."""
+    beats = math.ceil(config.session_timeout_ms / config.heartbeat_interval_ms)
+    after_ms = min(_AFTER_SESSION_MS, config.heartbeat_interval_ms // 10)
+    return (config.session_timeout_ms + after_ms) // beats
+
+
+def _wall_clock_ahead_ms() -> int | None:
+    return int(time.time() * 1000) - now_ms()
+
+
+def make_membership(
+    cluster: Cluster,
+    coordinator: Coordinator,
+    config: ConsumerConfig,
+    on_change: Callable[[], None],
+) -> Membership:
+    """Make a member that speaks the group protocol of the settings; see `Membership`."""
+    if config.group_protocol == "consumer":
+        from kohort.client.consumer.membership.consumer import ConsumerMembership
+
+        return ConsumerMembership(cluster, coordinator, config, on_change)
+    if config.group_protocol == "draft":
+        from kohort.group.member.draft.machine import DraftMember
+
+        member = DraftMember(member_config(config), socket.gethostname())
+        return Membership(member, cluster, coordinator, config, on_change)
+    from kohort.client.consumer.membership.classic import ClassicMembership
+
+    return ClassicMembership(cluster, coordinator, config, on_change)

@@ -1,0 +1,166 @@
+"""What is wrong at the moment, told once: not at each attempt, and again when it is over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable, Mapping
+
+from kohort.client.net.metadata import ClusterMetadata
+from kohort.client.net.worded import in_words
+from kohort.errors import ErrorCode, KafkaError, error_name
+from kohort.types import TopicPartition
+
+log = logging.getLogger("kohort.client")
+
+# Causes of one trouble that are told before it is over: an answer may have another text each time.
+_MOST_CAUSES = 8
+# A topic that is being created is not there in the first answers, and a new leader takes its time.
+_ANSWERS_WITHOUT = 3
+_ANSWERS_WITHOUT_LEADER = 5
+
+_COMMITS = "commits in the background"
+
+SHOWN_BY_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+"""What other requests are told of a topic that `TopicTroubles` tells of already."""
+
+
+class Troubles:
+    """Tells each cause of each trouble once, at level WARNING.
+
+    Args:
+        client: Whose troubles these are; a process may have many clients.
+
+    Attributes:
+        client: That.
+    """
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        self._told: dict[Hashable, set[str]] = {}
+
+    def say(self, text: str) -> None:
+        """Log what happens once, and whose trouble it is."""
+        log.warning("%s: %s", self.client, text)
+
+    def note(self, key: Hashable, cause: str, text: str) -> None:
+        """Log a trouble unless this cause of it was logged before.
+
+        Args:
+            key: What is in trouble.
+            cause: Why; another cause is news.
+            text: What to log.
+        """
+        told = self._told.setdefault(key, set())
+        if cause not in told and len(told) < _MOST_CAUSES:
+            told.add(cause)
+            self.say(text)
+
+    def note_defect(self, what: str, error: Exception) -> None:
+        """Log an error that no code expects, with its traceback, unless it was logged before.
+
+        Args:
+            what: What has failed, and is tried again.
+            error: Why.
+        """
+        told = self._told.setdefault(what, set())
+        cause = repr(error)
+        if cause not in told and len(told) < _MOST_CAUSES:
+            told.add(cause)
+            text = "%s: %s failed for a defect of the client, and is tried again"
+            log.warning(text, self.client, what, exc_info=error)
+
+    def forget(self, key: Hashable) -> None:
+        """Forget a trouble that is no longer checked: whether it is over is not known."""
+        self._told.pop(key, None)
+
+    def over(self, key: Hashable, text: str) -> None:
+        """Log that a trouble is over, if it was logged that there was one."""
+        if self._told.pop(key, None):
+            self.say(text)
+
+    def judge_commit(self, error: BaseException | None) -> None:
+        """Tell that commits in the background fail, which may be many, and that they do no more.
+
+        Args:
+            error: Why one was not stored; None: it was.
+        """
+        if error is None:
+            self.over(_COMMITS, "commits in the background are stored again")
+        else:
+            cause = error.name if isinstance(error, KafkaError) else type(error).__name__
+            self.note(_COMMITS, cause, f"a commit in the background failed: {in_words(error)}")
+
+
+class TopicTroubles:
+    """Tells which topics and partitions are not there, or have no leader, for more than a moment.
+
+    Args:
+        troubles: Where to tell it.
+    """
+
+    def __init__(self, troubles: Troubles) -> None:
+        self._troubles = troubles
+        self._answers: dict[Hashable, int] = {}
+
+    def judge(
+        self,
+        metadata: ClusterMetadata,
+        topics: Iterable[str],
+        partitions: Iterable[TopicPartition],
+        source: str,
+    ) -> None:
+        """Look at a new answer.
+
+        Args:
+            metadata: The answer.
+            topics: What was asked for.
+            partitions: Which partitions are to be read.
+            source: The broker that was asked, for people.
+        """
+        topics, partitions = list(topics), list(partitions)
+        lacking = _lacking(metadata, topics, partitions)
+        wanted = {f"topic {name}" for name in topics} | {_shown(each) for each in partitions}
+        for name in self._answers.keys() - lacking.keys():
+            del self._answers[name]
+            if name in wanted:
+                self._troubles.over(name, f"{name} is there now")
+            else:
+                self._troubles.forget(name)
+        for name, cause in lacking.items():
+            self._answers[name] = self._answers.get(name, 0) + 1
+            is_led = cause != ErrorCode.LEADER_NOT_AVAILABLE.name
+            if self._answers[name] >= (_ANSWERS_WITHOUT if is_led else _ANSWERS_WITHOUT_LEADER):
+                text = f"{name} cannot be used: {cause}, says {source}; asking again until it can"
+                self._troubles.note(name, cause, text)
+
+
+def _lacking(
+    metadata: ClusterMetadata, topics: Iterable[str], partitions: Iterable[TopicPartition]
+) -> Mapping[str, str]:
+    """Return why what is wanted cannot be used, by its name for people."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+    found: dict[str, str] = {}
+    for name in topics:
+        topic = metadata.topics.get(name)
+        if topic is None or topic.error_code:
+            found[f"topic {name}"] = error_name(topic.error_code) if topic else unknown
+    for partition in partitions:
+        topic = metadata.topics.get(partition.topic)
+        if topic is None or topic.error_code:
+            continue
+        where = _shown(partition)
+        if partition.partition not in topic.partitions:
+            found[where] = f"{unknown}, the topic has {len(topic.partitions)} partitions"
+        elif metadata.leader(partition) is None:
+            found[where] = ErrorCode.LEADER_NOT_AVAILABLE.name
+    return found
+
+
+def _shown(partition: TopicPartition) -> str:
+    return f"partition {partition.topic}-{partition.partition}"

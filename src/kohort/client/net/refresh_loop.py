@@ -1,0 +1,108 @@
+"""Keeps metadata fresh: refreshes it on request, and ever more rarely while that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kohort.client.config.definitions import ClientConfig
+from kohort.client.net.backoff import Backoff
+from kohort.client.net.incidents import Troubles
+from kohort.client.net.metadata import ClusterMetadata
+from kohort.errors import KohortError
+
+log = logging.getLogger("kohort.client")
+
+
+class MetadataKeeper:
+    """Asks for metadata in the background.
+
+    What is missing is asked for again and again: pauses grow as long as answers are the
+    same (KIP-580).
+
+    Args:
+        config: Settings.
+        refresh: Asks once.
+        present: Returns the last answer.
+        lacks_something: Whether something that is wanted is not in it.
+        troubles: Where problems are reported.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        refresh: Callable[[], Awaitable[None]],
+        present: Callable[[], ClusterMetadata],
+        lacks_something: Callable[[], bool],
+        troubles: Troubles,
+    ) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._config = config
+        self._refresh = refresh
+        self._present = present
+        self._lacks_something = lacks_something
+        self._troubles = troubles
+        self._stale = asyncio.Event()
+        self._hurried = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to look after the metadata that there is."""
+        if self.task is None:
+            self.task = asyncio.create_task(self._run())
+
+    def request(self, *, at_once: bool = False) -> None:
+        """Have the metadata fetched again soon.
+
+        Args:
+            at_once: Something else is wanted: what was asked before does not hold it up.
+        """
+        self._stale.set()
+        if at_once:
+            self._hurried.set()
+        self.start()
+
+    async def _run(self) -> None:
+        config = self._config
+        pause = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        known = self._present()
+        await _is_set_within(self._stale, pause.next_s())
+        while True:
+            if not (self._stale.is_set() or self._lacks_something()):
+                await self._wait_until_stale(pause)
+            self._stale.clear()
+            self._hurried.clear()
+            await self._try()
+            if self._present() != known:
+                known = self._present()
+                pause.reset()
+            if await _is_set_within(self._hurried, pause.next_s()):
+                pause.reset()
+
+    async def _try(self) -> None:
+        """Ask once. Whatever has failed is asked again: nothing else would start this again."""
+        try:
+            await self._refresh()
+        except KohortError as error:
+            log.debug("metadata: %s", error)
+            self._stale.set()
+        except Exception as error:  # noqa: BLE001  # a defect; it is logged
+            self._troubles.note_defect("asking for metadata", error)
+            self._stale.set()
+
+    async def _wait_until_stale(self, pause: Backoff) -> None:
+        """Wait for a request or until the answer is old; after a quiet time pauses are short."""
+        now = asyncio.get_running_loop().time
+        begun = now()
+        await _is_set_within(self._stale, self._config.metadata_max_age_ms / 1000)
+        if now() - begun > self._config.retry_backoff_max_ms / 1000:
+            pause.reset()
+
+
+async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

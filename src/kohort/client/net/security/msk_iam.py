@@ -1,0 +1,163 @@
+"""IAM of Amazon MSK: tokens for OAUTHBEARER, signed with credentials of AWS."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kohort.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    ConfigError,
+    ErrorCode,
+    KohortError,
+)
+from kohort.extras import needed_by
+
+if TYPE_CHECKING:
+    from kohort.client.config.security import SecurityConfig
+
+IAM = "AWS_MSK_IAM"
+# Options of Java's IAMLoginModule that the signer has, too.
+_OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
+# b-1.name.abc.c2.kafka.REGION.amazonaws.com, boot-abc.c1.kafka-serverless.REGION.amazonaws.com
+_HOST = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?\.?")
+_REGION = re.compile(r"[a-z0-9-]+")
+# A token is valid for 15 minutes, but no longer than the credentials that have signed it. Machines
+# and containers are given new credentials 5 minutes before theirs expire.
+_KEPT_S = 240.0
+
+
+def region_of(given: str | None, hosts: Iterable[str]) -> str:
+    """Return the region of a cluster.
+
+    Args:
+        given: The setting `sasl.aws.region`.
+        hosts: Of the bootstrap servers.
+
+    Raises:
+        ConfigError: It is not a region, or neither of both tells.
+    """
+    if given is not None:
+        if _REGION.fullmatch(given) is None:
+            raise ConfigError("sasl.aws.region must be the name of a region, as us-east-1")
+        return given
+    found = {match[1] for host in hosts if (match := _HOST.search(host.lower()))}
+    if len(found) != 1:
+        told = "name several regions" if found else "do not tell the region"
+        raise ConfigError(
+            f"sasl.mechanism={IAM}: the hosts of bootstrap.servers {told}: set sasl.aws.region"
+        )
+    return found.pop()
+
+
+def check_iam(options: Mapping[str, str], given: str | None, hosts: Iterable[str]) -> None:
+    """Check the settings of IAM.
+
+    Args:
+        options: Those of `IAMLoginModule` in `sasl.jaas.config`.
+        given: The setting `sasl.aws.region`.
+        hosts: Of the bootstrap servers.
+
+    Raises:
+        ConfigError: They do not fit together, or would have no effect.
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            known = ", ".join(_OPTIONS)
+            raise ConfigError(
+                f"sasl.jaas.config: IAMLoginModule takes {known} here, and not {name:.40}"
+            )
+    if "awsProfileName" in options and "awsRoleArn" in options:
+        raise ConfigError(
+            "sasl.jaas.config: awsProfileName and awsRoleArn exclude each other: name the role in"
+            " the profile, as role_arn"
+        )
+    if "awsRoleSessionName" in options and "awsRoleArn" not in options:
+        raise ConfigError("sasl.jaas.config: awsRoleSessionName has no effect without awsRoleArn")
+    region_of(given, hosts)
+
+
+class IamTokens:
+    """Signs tokens with credentials of AWS, and keeps one for 4 minutes.
+
+    Args:
+        config: Settings, checked.
+        hosts: Of the bootstrap servers.
+
+    Raises:
+        MissingExtraError: The package that signs is not installed.
+    """
+
+    def __init__(self, config: SecurityConfig, hosts: Iterable[str]) -> None:
+        with needed_by(f"sasl.mechanism={IAM}"):
+            from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        entry = config.jaas()
+        options = {} if entry is None else entry.options
+        region = region_of(config.sasl_aws_region, hosts)
+        self._sign: Callable[[], tuple[str, int]] = _signing(MSKAuthTokenProvider, region, options)
+        self._lock = threading.Lock()
+        self._token = ""
+        self._kept_until = 0.0
+
+    def token(self) -> str:
+        """Return a token that is valid now.
+
+        Raises:
+            AuthenticationError: There are no credentials, or AWS refuses them.
+            BrokerUnavailableError: What gives credentials cannot be reached (retriable).
+        """
+        with self._lock:
+            asked_at = time.monotonic()
+            if asked_at >= self._kept_until:
+                try:
+                    self._token, _ = self._sign()
+                except Exception as error:  # of AWS's packages, which name no kinds
+                    raise _explained(error) from error
+                self._kept_until = asked_at + _KEPT_S
+            return self._token
+
+
+def _signing(
+    signer: Any,  # noqa: ANN401  # a module without types
+    region: str,
+    options: Mapping[str, str],
+) -> Callable[[], tuple[str, int]]:
+    """Return what signs a token, with the credentials that the options name."""
+    profile, role = options.get("awsProfileName"), options.get("awsRoleArn")
+    if profile is not None:
+        return lambda: signer.generate_auth_token_from_profile(region, profile)
+    if role is not None:
+        name = options.get("awsRoleSessionName", "kohort")
+        return lambda: signer.generate_auth_token_from_role_arn(region, role, name)
+    return lambda: signer.generate_auth_token(region)
+
+
+def _explained(error: Exception) -> KohortError:
+    """Return the error when no token could be signed; whether it passes is told by its kind."""
+    from botocore import exceptions
+
+    passing = (
+        exceptions.HTTPClientError,  # connections and their time-outs
+        exceptions.CredentialRetrievalError,
+        exceptions.MetadataRetrievalError,
+        OSError,
+    )
+    if isinstance(error, passing):
+        return BrokerUnavailableError(f"{IAM}: AWS gives no credentials now: {error}")
+    if isinstance(error, exceptions.ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+        if status >= 500 or status == 429:
+            return BrokerUnavailableError(f"{IAM}: AWS gives no credentials now: {error}")
+    # The signer looks at credentials without asking whether there are any.
+    is_without = isinstance(error, AttributeError | exceptions.NoCredentialsError)
+    why = (
+        "no credentials of AWS were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name"
+        " a profile as awsProfileName in sasl.jaas.config, or give the machine a role"
+        if is_without
+        else f"no token could be signed: {error}"
+    )
+    return AuthenticationError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{IAM}: {why}")

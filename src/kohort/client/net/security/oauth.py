@@ -1,0 +1,201 @@
+"""Tokens for OAUTHBEARER: from a provider of the application, or a token endpoint (KIP-768)."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, cast
+from urllib.parse import SplitResult, urlencode, urlsplit
+
+import msgspec
+
+from kohort.client.config.security import SecurityConfig, Token, TokenProvider
+from kohort.client.net.security.tls_context import trust_location
+from kohort.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    ConfigError,
+    ErrorCode,
+    KohortError,
+)
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_LARGEST_ANSWER = 1024 * 1024
+# Part of a token's life after which a new one is got, as in Java's clients.
+_LIFE_USED = 0.8
+_URL = "sasl.oauthbearer.token.endpoint.url"
+
+
+class TokenAnswer(msgspec.Struct, frozen=True):
+    """The answer of a token endpoint (RFC 6749, section 5.1).
+
+    Attributes:
+        access_token: The token.
+        expires_in: How many seconds it is valid; 0 when that is not told.
+    """
+
+    access_token: str
+    expires_in: float = 0
+
+    def __repr__(self) -> str:
+        """Show nothing of the token."""
+        return f"TokenAnswer(expires_in={self.expires_in})"
+
+
+def called(provider: TokenProvider) -> Callable[[], Token]:
+    """Return a function that gets a token of an application's provider."""
+    ask = cast("Callable[[], Token]", getattr(provider, "token", provider))
+
+    def token() -> Token:
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001  # the application's own
+            failed = failed_provider(error)
+            raise failed from failed.__cause__
+
+    return token
+
+
+def failed_provider(error: Exception) -> KohortError:
+    """Return the error when an application's provider has raised one, which may name secrets.
+
+    Args:
+        error: What it raised when it was called, or when what it returned was awaited.
+    """
+    if isinstance(error, KohortError):
+        return error
+    failed: KohortError
+    if isinstance(error, OSError):
+        why = error.strerror or type(error).__name__
+        failed = BrokerUnavailableError(f"sasl_oauth_token_provider could not get a token: {why}")
+    else:
+        failed = AuthenticationError(
+            ErrorCode.SASL_AUTHENTICATION_FAILED,
+            f"sasl_oauth_token_provider raised {type(error).__name__}, see the cause",
+        )
+    failed.__cause__ = error
+    return failed
+
+
+class TokenEndpoint:
+    """Gets tokens with client credentials, and keeps one while it is valid.
+
+    Redirections are not followed: they would carry the secret to another server.
+
+    Args:
+        config: Settings, checked.
+        timeout_s: How long a request may take.
+
+    Raises:
+        ConfigError: The URL is malformed, or would send the secret without encryption.
+    """
+
+    def __init__(self, config: SecurityConfig, timeout_s: float) -> None:
+        self._url = _checked(config.sasl_oauthbearer_token_endpoint_url or "")
+        self._timeout_s = timeout_s
+        self._context = ssl.create_default_context()
+        if config.https_ca_location is not None:
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            trust_location(self._context, "https_ca_location", config.https_ca_location)
+        self._client_id, self._client_secret, self._scope = config.oauth_client()
+        self._lock = threading.Lock()
+        self._token = ""
+        self._used_at = 0.0
+
+    def token(self) -> str:
+        """Return a token that is valid now.
+
+        Raises:
+            AuthenticationError: The endpoint refuses the credentials.
+            BrokerUnavailableError: It cannot be reached, or has trouble of its own (retriable).
+        """
+        with self._lock:
+            if time.monotonic() >= self._used_at:
+                asked_at = time.monotonic()
+                found = self._asked()
+                self._token = found.access_token
+                self._used_at = asked_at + found.expires_in * _LIFE_USED
+            return self._token
+
+    def _asked(self) -> TokenAnswer:
+        try:
+            status, body = self._posted()
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "strerror", None) or type(error).__name__
+            raise BrokerUnavailableError(f"{self._shown} gives no token: {why}") from None
+        if status in (400, 401, 403):
+            raise AuthenticationError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                f"{self._shown} refuses the client id {self._client_id!r}: HTTP {status}"
+                f"{_why(body)}",
+            )
+        if status != 200:
+            raise BrokerUnavailableError(f"{self._shown} gives no token: HTTP {status}")
+        try:
+            return msgspec.json.decode(body, type=TokenAnswer)
+        except msgspec.MsgspecError:
+            raise BrokerUnavailableError(f"{self._shown} answers something else") from None
+
+    def _posted(self) -> tuple[int, bytes]:
+        host, port = self._url.hostname or "", self._url.port
+        connection = http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+        if self._url.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                host, port, timeout=self._timeout_s, context=self._context
+            )
+        form = {"grant_type": "client_credentials"}
+        if self._scope:
+            form["scope"] = self._scope
+        # Not encoded as in a form first, which RFC 6749 asks for: Java's clients do not by default.
+        pair = f"{self._client_id}:{self._client_secret}"
+        headers = {
+            "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        }
+        path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+        try:
+            connection.request("POST", path, urlencode(form), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(_LARGEST_ANSWER)
+        finally:
+            connection.close()
+
+    @property
+    def _shown(self) -> str:
+        return f"the token endpoint {self._url.scheme}://{self._url.hostname}"
+
+
+def _checked(text: str) -> SplitResult:
+    """Check the address: what is sent there is a secret."""
+    try:
+        url = urlsplit(text)
+        host, _ = url.hostname, url.port
+    except ValueError:
+        raise ConfigError(f"{_URL} is no URL") from None
+    if url.scheme not in ("https", "http") or not host:
+        raise ConfigError(f"{_URL} must begin with https://")
+    if url.username is not None or url.password is not None:
+        raise ConfigError(f"{_URL} has a user in it; set sasl.oauthbearer.client.id")
+    if url.scheme == "http" and host not in _LOOPBACK:
+        raise ConfigError(
+            f"{_URL} is not encrypted, and would send the client secret in plain text:"
+            " it must begin with https://"
+        )
+    return url
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: str = ""
+
+
+def _why(body: bytes) -> str:
+    try:
+        found = msgspec.json.decode(body, type=_Refusal).error
+    except msgspec.MsgspecError:
+        return ""
+    return f", {found!r:.100}" if found else ""

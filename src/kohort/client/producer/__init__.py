@@ -1,0 +1,1 @@
+"""The producers: records into batches, batches to brokers, and what became of them."""

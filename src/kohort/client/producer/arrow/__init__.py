@@ -1,0 +1,1 @@
+"""Arrow tables as records: `send_arrow`."""

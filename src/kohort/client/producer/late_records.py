@@ -1,0 +1,119 @@
+"""Records that callbacks of deliveries send, on the loop itself: they must not block it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TypeAlias
+
+from kohort.client.config.definitions import ProducerConfig
+from kohort.client.net.backoff import Deadline
+from kohort.client.net.worded import in_words
+from kohort.client.producer.batch import NewRecord
+from kohort.client.producer.delivery import closed, tell_all, tell_safely
+from kohort.client.producer.delivery_future import DeliveryFuture
+from kohort.client.producer.sender import Sender
+from kohort.errors import KohortError, LocalProtocolError, RequestTimedOutError
+
+_Late: TypeAlias = tuple[NewRecord, int, DeliveryFuture, Deadline]
+
+
+class LateRecords:
+    """Waits for metadata and for memory in place of who sends records, in the order of a topic.
+
+    Args:
+        config: Settings; as much as `buffer_memory` may wait here, too.
+        sender: Takes the records.
+    """
+
+    def __init__(self, config: ProducerConfig, sender: Sender) -> None:
+        self._config = config
+        self._sender = sender
+        self._queues: dict[str, deque[_Late]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._size = 0
+        self._why: KohortError | None = None
+
+    def add(self, record: NewRecord) -> DeliveryFuture:
+        """Pass a record on, at once if that can be.
+
+        Raises:
+            KafkaError: The record cannot be sent, or too much waits already.
+        """
+        self._sender.batches.check()
+        topic, value, key, headers, _, _ = record
+        size = self._sender.batches.size_of(value, key, headers)
+        queue = self._queues.get(topic)
+        if queue is None:
+            future = self._sender.batches.add(DeliveryFuture, *record)
+            if future is not None:
+                return future
+        if self._size + size > self._config.buffer_memory:
+            raise RequestTimedOutError(
+                f"buffer.memory of {self._config.buffer_memory} bytes is full, and callbacks of"
+                " deliveries have sent as much again, which waits for room"
+            )
+        late = record, size, DeliveryFuture.detached(), Deadline(self._config.max_block_ms)
+        self._size += size
+        if queue is not None:
+            queue.append(late)
+        else:
+            self._queues[topic] = deque([late])
+            task = asyncio.get_running_loop().create_task(self._pass_on(topic))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return late[2]
+
+    @property
+    def count(self) -> int:
+        """How many records wait."""
+        return sum(map(len, self._queues.values()))
+
+    async def passed_on(self) -> None:
+        """Wait until nothing that is here now waits any longer."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def close(self, why: KohortError | None = None) -> None:
+        """Fail what still waits.
+
+        Args:
+            why: The error; by default that of a producer that is closed.
+        """
+        self._why = why
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for topic in list(self._queues):  # a task that never began has reported nothing
+            self._give_up(topic)
+        self._why = None
+
+    async def _pass_on(self, topic: str) -> None:
+        queue = self._queues[topic]
+        try:
+            while queue:
+                record, size, future, deadline = queue[0]
+                await self._pass_one_on(record, future, deadline)
+                queue.popleft()
+                self._size -= size
+        finally:
+            self._give_up(topic)
+
+    def _give_up(self, topic: str) -> None:
+        for _, size, future, _ in self._queues.pop(topic, ()):
+            self._size -= size
+            tell_safely(future, self._sender.batches.fatal or self._why or closed())
+
+    async def _pass_one_on(
+        self, record: NewRecord, future: DeliveryFuture, deadline: Deadline
+    ) -> None:
+        try:
+            delivery = await self._sender.add(record, deadline)
+        except (KohortError, TypeError, ValueError) as error:
+            known = error if isinstance(error, KohortError) else LocalProtocolError(in_words(error))
+            self._sender.failed(known)
+            tell_safely(future, error)
+            return
+        if not delivery.watch(future):
+            tell_all([(delivery, future)])

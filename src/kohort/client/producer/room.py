@@ -1,0 +1,82 @@
+"""Wait for memory of a producer: its threads and the tasks of its loop queue here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from kohort.client.net.backoff import Deadline
+from kohort.client.producer._open_batches import OpenBatches
+
+_ENOUGH_BYTES = 1_048_576
+
+
+class Room:
+    """Lets those wait who have something to add when `buffer.memory` is full.
+
+    Args:
+        batches: Where it is added.
+        buffer_memory: Its bytes.
+        progress: Set for a moment whenever memory may have become free; on the loop.
+        wake: Has the loop look at the batches, from any thread.
+    """
+
+    def __init__(
+        self,
+        batches: OpenBatches,
+        buffer_memory: int,
+        progress: asyncio.Event,
+        wake: Callable[[], object],
+    ) -> None:
+        self._batches = batches
+        self._buffer_memory = buffer_memory
+        self._progress = progress
+        self._wake = wake
+        self._room = threading.Condition()  # re-entrant: a signal handler may send, too
+        self._threads = 0
+        self._tasks = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits."""
+        return self._threads + self._tasks > 0
+
+    def _wanted(self, size: int) -> int:
+        # A thread that waited adds several records then; else it would wait again for each.
+        return max(size, min(_ENOUGH_BYTES, self._buffer_memory // 4))
+
+    def wait(self, size: int, deadline: Deadline) -> bool:
+        """Block this thread until there is room for `size` bytes; return whether there is."""
+        wanted = self._wanted(size)
+        with self._room:
+            # Said before the first look, or a release between the two would go unnoticed.
+            self._threads += 1
+            self._wake()
+            try:
+                return self._room.wait_for(
+                    lambda: self._batches.has_room(wanted), deadline.left_s()
+                )
+            finally:
+                self._threads -= 1
+
+    async def wait_on_loop(self, size: int, deadline: Deadline) -> bool:
+        """Wait until there is room for `size` bytes; return whether there is."""
+        wanted = self._wanted(size)
+        self._tasks += 1
+        self._wake()
+        try:
+            async with asyncio.timeout(deadline.left_s()):
+                while not self._batches.has_room(wanted):
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._tasks -= 1
+        return True
+
+    def tell(self) -> None:
+        """Have threads look whether there is room now."""
+        if self._threads:
+            with self._room:
+                self._room.notify_all()

@@ -1,0 +1,1 @@
+"""Transactional producers (KIP-98)."""

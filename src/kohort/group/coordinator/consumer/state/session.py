@@ -1,0 +1,121 @@
+"""What the coordinator knows of consumer groups beyond the log: gone with the shard (K30)."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from immutables import Map
+from msgspec import Struct
+
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Owned
+from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.records import Part
+from kohort.group.coordinator.topics import NO_TOPICS, TopicsImage
+from kohort.values import replace
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupPrepareAssignmentRequest,
+)
+from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.membership import JoinGroupRequest
+
+T = TypeVar("T")
+
+Heartbeat = RequestArrived[ConsumerGroupHeartbeatRequest]
+Prepare = RequestArrived[ConsumerGroupPrepareAssignmentRequest]
+Install = RequestArrived[ConsumerGroupInstallAssignmentRequest]
+
+
+class Waiting(Struct, frozen=True):
+    """A heartbeat that is answered when the target assignment it started is made.
+
+    Attributes:
+        arrived: The request; a JoinGroup if the member speaks the classic protocol (K45).
+        member_id: Who sent it.
+        before: What the member had, to tell whether that changed.
+        resubscribed: Whether the request changed the subscription.
+    """
+
+    arrived: Heartbeat | RequestArrived[JoinGroupRequest]
+    member_id: str
+    before: Owned
+    resubscribed: bool
+
+
+class TargetRun(Struct, frozen=True):
+    """A target assignment that is being made; at most one for each group.
+
+    Attributes:
+        token: The job's number.
+        epoch: The epoch it is for.
+        started: When it began, in milliseconds.
+        waiting: The heartbeat that waits for it, None if none does.
+    """
+
+    token: int
+    epoch: int
+    started: int
+    waiting: Waiting | None
+
+
+class Computation(Struct, frozen=True):
+    """A target assignment that a member is to make (K61); at most one for each group.
+
+    Attributes:
+        epoch: The epoch it is for.
+        assignor: Name of the assignor.
+        member_id: Who was asked; None: no capable member has sent a heartbeat yet.
+        prepared: The group as the member was told it, None before it asked.
+        topics: The topics as it was told them.
+        token: The job that looks at what it made, 0 before.
+    """
+
+    epoch: int
+    assignor: str
+    member_id: str | None = None
+    prepared: ConsumerGroup | None = None
+    topics: TopicsImage = NO_TOPICS
+    token: int = 0
+
+
+class ConsumerSession(Struct, frozen=True):
+    """Session state of the consumer groups of a shard; a value.
+
+    Attributes:
+        seen: The version of the topics that each group was last held against (K14).
+        targets: Target assignments that are being made, by group.
+        resting: Until when a group whose last target took long gets no other one.
+        resolving: The job that resolves the expressions of a group again, at most one each.
+        computing: Target assignments that a member is to make, by group.
+        installing: Assignments that members made, by the job that looks at each.
+        unreliable: Members of each group that were asked for one and gave none.
+        next_token: Number of the next job.
+    """
+
+    seen: Map[str, int] = Map()
+    targets: Map[str, TargetRun] = Map()
+    resting: Map[str, int] = Map()
+    resolving: Map[str, int] = Map()
+    computing: Map[str, Computation] = Map()
+    installing: Map[int, Install] = Map()
+    unreliable: Map[str, frozenset[str]] = Map()
+    next_token: int = 1
+
+    def without(self, group_id: str) -> ConsumerSession:
+        """Forget a group that is gone; its jobs find neither it nor the next group of its name."""
+        return replace(
+            self,
+            seen=_without(self.seen, group_id),
+            targets=_without(self.targets, group_id),
+            resting=_without(self.resting, group_id),
+            resolving=_without(self.resolving, group_id),
+            computing=_without(self.computing, group_id),
+            unreliable=_without(self.unreliable, group_id),
+        )
+
+
+def _without(known: Map[str, T], group_id: str) -> Map[str, T]:
+    return known.delete(group_id) if group_id in known else known
+
+
+SESSION: Part[ConsumerSession] = Part("consumer", ConsumerSession())

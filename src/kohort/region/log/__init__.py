@@ -1,0 +1,1 @@
+"""The control topic of a region."""

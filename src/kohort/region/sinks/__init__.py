@@ -1,0 +1,1 @@
+"""Where the output of a region goes."""

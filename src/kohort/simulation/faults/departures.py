@@ -1,0 +1,138 @@
+"""How applications leave their groups: by several calls in a row, and during other faults.
+
+Leaving takes as long as the listener that gives partitions up. Another call, an answer or news of
+the coordinator in that time meets the member in a state that lasts only a moment, so chance alone
+would hardly ever bring the two together.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode
+from kohort.group.member.events import CoordinatorLost
+from kohort.values import replace
+
+if TYPE_CHECKING:
+    from kohort.simulation.groups.client import Client
+    from kohort.simulation.groups.world import World
+    from kohort.simulation.runs.scenario import Fault
+
+_BACK_MS = 30_000
+_RESTART_MS = 1_000
+# In this time every member sends a heartbeat.
+_BEFORE_MS = 6_000
+# How long a listener that is slow for this takes, at least: more than one heartbeat goes out.
+_SLOW_MS = 3_500
+# A coordinator that is lost for a shorter time is found by the first look-up.
+_FOUND_AGAIN_MS = 10_000
+BEATS = ("Heartbeat", "DraftHeartbeat", "ConsumerGroupHeartbeat")
+
+
+def client_of(world: World, each: Fault) -> Client | None:
+    """Return the target of a fault, None when no member is running."""
+    client = world.members.get(each.target)
+    return client if client is not None and client.alive else None
+
+
+def leave(world: World, each: Fault) -> None:
+    """An application makes several calls at once: "unsubscribe", "subscribe", "close", with "+"."""
+    client = client_of(world, each)
+    if client is None or client.application.closing:
+        return
+    application = client.application
+    calls = {
+        "unsubscribe": application.unsubscribe,
+        "subscribe": application.subscribe_again,
+        "close": application.close,
+    }
+    for number, call in enumerate(each.detail.split("+")):
+        world.engine.after(number * each.lasts_ms, client, calls[call])
+    world.engine.after(_BACK_MS, None, world.restart, each.target)
+
+
+def leave_slowly(world: World, each: Fault) -> None:
+    """The same with a listener that is slow, so that the calls meet a member that is leaving."""
+    client = client_of(world, each)
+    if client is not None:
+        _slow_down(client)
+        leave(world, each)
+
+
+def leave_lost(world: World, each: Fault) -> None:
+    """The same without a coordinator: connections break, and maybe look-ups fail."""
+    client = client_of(world, each)
+    if client is not None:
+        unreachable_ms = max(each.lasts_ms - _FOUND_AGAIN_MS, 0)
+        client.down_blocked_until = world.engine.now + unreachable_ms
+        client.reset(lingers=False)
+        client.tell(CoordinatorLost("its connections broke"))
+        leave(world, each)
+
+
+def leave_refused(world: World, each: Fault) -> None:
+    """Leave slowly, and the next heartbeat is answered that this member may not be in the group."""
+    client = client_of(world, each)
+    if client is not None:
+        leave_slowly(world, each)
+        refuse(client, ErrorCode.GROUP_AUTHORIZATION_FAILED, *BEATS)
+
+
+def leave_beating(world: World, each: Fault) -> None:
+    """An application leaves with a heartbeat in flight, which gets an error (`detail`)."""
+    client = client_of(world, each)
+    if client is not None:
+        calls = replace(each, detail="unsubscribe+subscribe")
+        client.on_beat = partial(leave, world, calls)
+        refuse(client, ErrorCode[each.detail], *BEATS)
+
+
+def leave_early(world: World, each: Fault) -> None:
+    """A process ends, starts again, and leaves before or just after its join is answered."""
+    client = client_of(world, each)
+    if client is not None:
+        client.die(0)
+        world.engine.after(_RESTART_MS, None, world.restart, each.target)
+        world.engine.after(_RESTART_MS + each.lasts_ms, None, leave, world, each)
+
+
+def stall_unheard(world: World, each: Fault) -> None:
+    """An application changes its subscription (`detail`), and then does not poll for too long.
+
+    Before the member notices that, its connections die silently, and the application comes back
+    soon after. So its member cannot say good-bye yet, and still has news to tell.
+    """
+    client = client_of(world, each)
+    if client is None or client.application.closing:
+        return
+    application, longest = client.application, client.plan.max_poll_interval_ms
+    application.subscribe(tuple(each.detail.split(",")))
+    application.stall(world.engine.now + longest + each.lasts_ms)
+    # The last poll was a quarter of that time ago, at most.
+    world.engine.after(longest * 3 // 4 - _BEFORE_MS, client, _fall_silent, client)
+
+
+def _fall_silent(client: Client) -> None:
+    if not client.world.calm:
+        client.fall_silent()
+
+
+def refused_in_call(world: World, each: Fault) -> None:
+    """The same during a slow call that assigns partitions."""
+    client = client_of(world, each)
+    if client is not None:
+        client.application.listener = "is refused"
+        _slow_down(client)
+
+
+def refuse(client: Client, code: ErrorCode, *kinds: str) -> None:
+    """Let the member's next request of each of these kinds be answered with an error."""
+    if not client.world.calm:
+        for node in client.world.coordinator.nodes:
+            node.answers.update({f"{client.name} {kind}Request": code for kind in kinds})
+
+
+def _slow_down(client: Client) -> None:
+    application = client.application
+    application.slow_ms = max(application.slow_ms, _SLOW_MS)

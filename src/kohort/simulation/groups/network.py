@@ -1,0 +1,200 @@
+"""Connections: ordered each, unordered among each other, with all their faults.
+
+As with TCP, messages arrive in order, and a lost one takes everything after it with it. A request
+that the client has given up may still reach the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import log
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from kohort.simulation.chance import Stream
+from kohort.simulation.runs.scenario import Weather
+from kohort.wire.codec.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.simulation.engine import Engine
+    from kohort.simulation.groups.client import Client
+    from kohort.simulation.groups.coordinator import Node
+
+Done = Callable[[Message | None], None]
+
+
+class Pending(Struct):
+    """A request that has no answer yet.
+
+    Attributes:
+        due: When the client gives it up.
+        done: Called with the answer, or None when there will be none.
+        request: The request.
+        version: Its version.
+        is_copy: Whether the same request was sent before.
+    """
+
+    due: int
+    done: Done
+    request: Message
+    version: int
+    is_copy: bool = False
+
+
+class Connection:
+    """One connection of a client to a node."""
+
+    __slots__ = (
+        "_delay",
+        "check_at",
+        "client",
+        "down",
+        "down_at",
+        "is_open",
+        "lingers",
+        "node",
+        "silent",
+        "up",
+        "up_at",
+        "waiting",
+    )
+
+    def __init__(self, client: Client, node: Node, delay: Stream) -> None:
+        self.client = client
+        self.node = node
+        self.is_open = True
+        # Whether requests in flight arrive although the client is gone.
+        self.lingers = True
+        self.silent = False
+        self.up: deque[Pending] = deque()
+        self.down: deque[tuple[Pending, Message]] = deque()
+        self.up_at = 0
+        self.down_at = 0
+        self.waiting: dict[int, Pending] = {}
+        self.check_at = 0
+        self._delay = delay
+
+    def delay_ms(self, weather: Weather) -> int:
+        """Return the delay of one message; takes one number of the connection's stream."""
+        number = self._delay.uniform()
+        if number < weather.tail:
+            return int(-log(1.0 - number / weather.tail) * weather.tail_ms)
+        number = (number - weather.tail) / (1.0 - weather.tail)
+        return 1 + int(-log(1.0 - number) * weather.delay_ms)
+
+
+class Network:
+    """Carries requests and answers."""
+
+    def __init__(self, engine: Engine, weather: Weather, seed: int) -> None:
+        """Make a network.
+
+        Args:
+            engine: The clock.
+            weather: Its delays and losses.
+            seed: Seed of the run.
+        """
+        self.weather = weather
+        self._engine = engine
+        self._seed = seed
+        self._losses: dict[str, Stream] = {}
+
+    def connect(self, client: Client, node: Node, name: str) -> Connection:
+        """Return a new connection; it opens with its first message."""
+        return Connection(client, node, Stream(self._seed, "delay", name))
+
+    def send(self, connection: Connection, key: int, pending: Pending) -> None:
+        """Send a request.
+
+        Args:
+            connection: The connection.
+            key: Number of the request.
+            pending: The request, and the callback for its end.
+        """
+        connection.waiting[key] = pending
+        self._watch(connection, pending.due)
+        if connection.silent or self._is_lost(connection):
+            connection.silent = True
+            return
+        if not connection.node.alive:
+            delay = connection.delay_ms(self.weather)
+            self._engine.after(delay, connection.client, self.close, connection)
+            return
+        connection.up.append(pending)
+        arrives = max(connection.up_at, self._engine.now + connection.delay_ms(self.weather))
+        connection.up_at = arrives
+        self._engine.at(arrives, connection.node, self._arrive, connection)
+
+    def _is_lost(self, connection: Connection) -> bool:
+        if not self.weather.loss:
+            return False
+        name = connection.client.name
+        if name not in self._losses:
+            self._losses[name] = Stream(self._seed, "loss", name)
+        return self._losses[name].happens(self.weather.loss)
+
+    def _arrive(self, connection: Connection) -> None:
+        if not connection.up:
+            return
+        blocked = connection.client.up_blocked_until
+        if blocked > self._engine.now:
+            self._engine.at(blocked, connection.node, self._arrive, connection)
+            return
+        connection.node.receive(connection, connection.up.popleft())
+
+    def answer(self, connection: Connection, pending: Pending, response: Message) -> None:
+        """Send an answer, if the connection is still open."""
+        if connection.silent or not connection.is_open:
+            return
+        connection.down.append((pending, response))
+        arrives = max(connection.down_at, self._engine.now + connection.delay_ms(self.weather))
+        connection.down_at = arrives
+        self._engine.at(arrives, connection.client, self._return, connection)
+
+    def _return(self, connection: Connection) -> None:
+        if not connection.down:
+            return
+        blocked = connection.client.down_blocked_until
+        if blocked > self._engine.now:
+            self._engine.at(blocked, connection.client, self._return, connection)
+            return
+        pending, response = connection.down.popleft()
+        for key, each in connection.waiting.items():
+            if each is pending:
+                del connection.waiting[key]
+                break
+        else:
+            return
+        pending.done(response)
+
+    # ------------------------------------------------------------------------------ how it ends
+
+    def close(self, connection: Connection) -> None:
+        """End a connection: waiting requests get no answer."""
+        if not connection.is_open:
+            return
+        connection.is_open = False
+        connection.down.clear()
+        if not connection.lingers:
+            connection.up.clear()
+        waiting = list(connection.waiting.values())
+        connection.waiting.clear()
+        for pending in waiting:
+            pending.done(None)
+
+    def _watch(self, connection: Connection, due: int) -> None:
+        """Check the connection again when its first request is overdue."""
+        if connection.check_at <= self._engine.now or due < connection.check_at:
+            connection.check_at = due
+            self._engine.at(due, connection.client, self._check, connection)
+
+    def _check(self, connection: Connection) -> None:
+        if not connection.waiting or not connection.is_open:
+            return
+        due = min(pending.due for pending in connection.waiting.values())
+        if due <= self._engine.now:
+            self.close(connection)
+        else:
+            self._watch(connection, due)

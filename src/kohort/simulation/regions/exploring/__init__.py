@@ -1,7 +1,0 @@
-"""Every order of events of a small region, on the real machines."""
-
-from __future__ import annotations
-
-from kohort.simulation.regions.exploring.model import KINDS, SmallRegion
-
-__all__ = ["KINDS", "SmallRegion"]

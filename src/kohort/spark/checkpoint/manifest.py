@@ -1,0 +1,147 @@
+"""The offset that Spark logs for a batch: every owned partition with the range to read.
+
+Spark replays a batch that its commit log does not name by asking for the very same offset again,
+perhaps after the partitions have moved to another application. So an offset holds all that a
+batch is made of, and nothing about a batch is ever worked out a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import TypeAlias, TypeVar
+
+from msgspec import Struct, field
+
+from kohort.spark.source.positions import Topic
+from kohort.types import TopicPartition
+
+# First offset to read, and the one after the last.
+Range: TypeAlias = tuple[int, int]
+# A manifest as Spark stores it in its offset log.
+OffsetJson: TypeAlias = dict[str, object]
+T = TypeVar("T")
+
+
+class ManifestError(ValueError):
+    """An offset in the checkpoint was not written by this source."""
+
+
+class Manifest(Struct, frozen=True):
+    """One batch of one query.
+
+    Attributes:
+        epoch: Generation of the group in which the ranges were offered, -1 before any.
+        operator: Name of the query's member in the group.
+        ranges: Range of every partition that was owned, also of those without new records.
+        batch: How many batches the checkpoint's query has offered with this one.
+        nonce: Names the checkpoint, in the notes of its commits; made with its first batch.
+        topics: Every subscribed topic, owned or not, as it was then.
+        firsts: Where `startingOffsets` was at the first batch, of partitions that were not given
+            out yet and that start at latest: what arrives before they are is to be read.
+        region: The consistent region of the query, empty for none. In one, `epoch` is the attempt,
+            `nonce` the operator's incarnation and `batch` counts for that incarnation alone.
+    """
+
+    epoch: int = -1
+    operator: str = ""
+    ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
+    batch: int = 0
+    nonce: str = ""
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    firsts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    region: str = ""
+
+    def to_json(self) -> OffsetJson:
+        """Return the manifest for Spark: equal manifests give equal text, key by key."""
+        return {
+            "batch": self.batch,
+            "counts": {name: each.count for name, each in sorted(self.topics.items())},
+            "epoch": self.epoch,
+            **({"firsts": by_topic(self.firsts)} if self.firsts else {}),
+            "ids": {name: each.topic_id for name, each in sorted(self.topics.items())},
+            "nonce": self.nonce,
+            "operator": self.operator,
+            **({"region": self.region} if self.region else {}),
+            "topics": by_topic({place: list(ends) for place, ends in self.ranges.items()}),
+        }
+
+    @staticmethod
+    def from_json(offset: Mapping[str, object]) -> Manifest:
+        """Read back what `to_json` wrote.
+
+        Raises:
+            ManifestError: The offset is of another source.
+        """
+        epoch, operator, topics = (offset.get(key) for key in ("epoch", "operator", "topics"))
+        if not (isinstance(epoch, int) and isinstance(operator, str) and isinstance(topics, dict)):
+            raise ManifestError(
+                f"the checkpoint holds {str(dict(offset))[:200]}, which is not an offset of the "
+                "kohort source; a query that changes its source needs a new checkpointLocation"
+            )
+        ranges = {
+            TopicPartition(topic, int(partition)): (int(bounds[0]), int(bounds[1]))
+            for topic, partitions in topics.items()
+            for partition, bounds in partitions.items()
+        }
+        region = str(offset.get("region", ""))
+        return Manifest(epoch, operator, ranges, *_identity(offset), _firsts(offset), region)
+
+    def reads(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the batch reads any record of the given partitions."""
+        bounds = (self.ranges.get(partition, (0, 0)) for partition in partitions)
+        return any(start < end for start, end in bounds)
+
+
+def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+    """Return values as JSON of Spark's own source has them: by topic, then by partition."""
+    topics: dict[str, dict[str, T]] = {}
+    for (topic, partition), value in sorted(values.items(), key=itemgetter(0)):
+        topics.setdefault(topic, {})[str(partition)] = value
+    return topics
+
+
+def _identity(offset: Mapping[str, object]) -> tuple[int, str, dict[str, Topic]]:
+    """Return batch, nonce and topics; manifests of the first releases lack them."""
+    batch, nonce = offset.get("batch", 0), offset.get("nonce", "")
+    counts, ids = offset.get("counts", {}), offset.get("ids", {})
+    if not (isinstance(batch, int) and isinstance(nonce, str)):
+        raise ManifestError(f"batch {batch!r} or nonce {nonce!r} of the checkpoint is malformed")
+    if not (isinstance(counts, dict) and isinstance(ids, dict)):
+        raise ManifestError("counts or ids of the checkpoint are malformed")
+    topics = {name: Topic(str(ids.get(name, "")), int(count)) for name, count in counts.items()}
+    return batch, nonce, topics
+
+
+def _firsts(offset: Mapping[str, object]) -> dict[TopicPartition, int]:
+    """Return where partitions are to start; only some first batches say it."""
+    firsts = offset.get("firsts", {})
+    if not isinstance(firsts, dict):
+        raise ManifestError("firsts of the checkpoint is malformed")
+    return {
+        TopicPartition(topic, int(partition)): int(first)
+        for topic, partitions in firsts.items()
+        for partition, first in partitions.items()
+    }
+
+
+def trim(
+    ranges: Mapping[TopicPartition, Range], committed: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Range]:
+    """Leave out of a replayed batch what the group has committed since.
+
+    Only a finished batch is ever committed, so a committed offset inside a range says that
+    another query has finished that part of it.
+
+    Args:
+        ranges: The ranges of the batch.
+        committed: The group's offsets; partitions without one are absent.
+
+    Returns:
+        What is left to read, without empty ranges.
+    """
+    left = {
+        partition: (max(start, committed.get(partition, start)), end)
+        for partition, (start, end) in ranges.items()
+    }
+    return {partition: bounds for partition, bounds in left.items() if bounds[0] < bounds[1]}

@@ -1,0 +1,1 @@
+"""Whether a batch is over, and what an application and its sources tell each other."""

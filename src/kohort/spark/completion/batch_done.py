@@ -1,0 +1,145 @@
+"""Signs that a batch is over, which come before Spark's next trigger says so.
+
+With a trigger interval of minutes a finished batch would look open until the next trigger, and a
+member that is asked for its partitions would hold up its whole group. A listener in the
+application (`kohort.spark.install`) or the query's checkpoint can tell sooner.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from kohort.spark.checkpoint.manifest import Manifest
+from kohort.spark.completion.control import Excuse
+
+if TYPE_CHECKING:
+    from kohort.spark.checkpoint.log import CheckpointLog
+    from kohort.spark.completion.control import Control
+
+log = logging.getLogger("kohort.spark")
+
+# So long after a batch the listener's word about it is worth waiting for.
+WORD_WAIT_S = 20.0
+
+
+class Signs:
+    """Says whether a batch is over.
+
+    Args:
+        control: Has the word of the listener, if there is one.
+        log: The query's checkpoint, if its location is known.
+
+    Attributes:
+        is_awaited: Whether nothing may be committed before the listener's word: about the first
+            batch, and about each batch of a file sink, which may have skipped it.
+        is_stateful: Whether the query keeps state, as far as the listener has said.
+        sink: Short name of the directory of the query's file sink, empty for every other sink.
+        refusal: Why a batch must not be committed, empty when it may be.
+        checkpoint: The query's checkpointLocation, as far as the listener has said.
+    """
+
+    def __init__(self, control: Control, log: CheckpointLog | None = None) -> None:
+        self._control = control
+        self._log = log
+        self._trouble = ""
+        self._waiting: tuple[Manifest, float] | None = None
+        self._is_unheard = False
+        self._ended: Manifest | None = None
+        self.is_awaited = control.is_listened
+        self.is_stateful = False
+        self.sink = ""
+        self.refusal = ""
+        self.checkpoint = ""
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there is anything that could tell."""
+        return self._control.is_listened or self._log is not None or self._ended is not None
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing tells what the query's sink does, so that it must not share its group."""
+        is_heard = self._control.is_listened and not self._is_unheard
+        return self._log is None and not is_heard
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether no more batches are wanted."""
+        return self._control.frozen
+
+    def let_drain(self, last: Manifest) -> None:
+        """Tell an application that drains the query that no batch is open.
+
+        Args:
+            last: The last finished batch, which is committed.
+        """
+        if self._control.is_freezing and self._control.is_frozen(last.to_json()):
+            self._control.acknowledge()
+
+    def excuse(self, why: str, *, is_final: bool = False) -> None:
+        """Tell an application that drains the query what that waits for.
+
+        Args:
+            why: The reason.
+            is_final: Whether waiting will not help.
+        """
+        if self._control.frozen or is_final:
+            self._control.excuse(Excuse(why, is_final))
+
+    def end(self, batch: Manifest) -> None:
+        """Take note that Spark itself has ended a batch, which the group is to refuse."""
+        self._ended = batch
+
+    def is_over(self, batch: Manifest) -> bool:
+        """Whether Spark has finished the batch, and all is said about it that will be."""
+        if batch == self._ended:
+            return True
+        return self._is_told(batch) or (self._is_logged(batch) and not self.is_to_come(batch))
+
+    def is_to_come(self, batch: Manifest) -> bool:
+        """Whether the listener's word about a batch that is over is still worth waiting for."""
+        if self._is_told(batch) or not (self.is_awaited and self._control.is_listened):
+            return False
+        if self._waiting is None or self._waiting[0] != batch:
+            self._waiting = (batch, time.monotonic())
+        if time.monotonic() - self._waiting[1] < WORD_WAIT_S:
+            return True
+        self.is_awaited, self._is_unheard = False, True
+        log.warning(
+            "the listener of kohort.spark.install has said nothing of batch %d for %.0f s, so it "
+            "is unknown whether a file sink has skipped it or the query keeps state. It is "
+            "committed, unless the query shares its group. Call install(spark) with the session "
+            "that starts the query",
+            batch.batch,
+            WORD_WAIT_S,
+        )
+        return False
+
+    def _is_told(self, batch: Manifest) -> bool:
+        refused = self._control.refused(batch.nonce)
+        if refused is not None:
+            self.refusal, self.checkpoint = refused.refusal, refused.checkpoint
+        word = self._control.word_about(batch.to_json())
+        if word is None:
+            return False
+        self._is_unheard = False
+        self.checkpoint = self.checkpoint or word.checkpoint
+        self.is_awaited = bool(word.sink)
+        self.is_stateful = self.is_stateful or word.is_stateful
+        self.sink, self.refusal = word.sink, self.refusal or word.refusal
+        return True
+
+    def _is_logged(self, batch: Manifest) -> bool:
+        from kohort.spark.checkpoint.log import CheckpointError
+
+        if self._log is None:
+            return False
+        try:
+            return self._log.is_finished(batch.to_json())
+        except CheckpointError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.warning("%s. So Spark's next trigger tells that a batch is over", error)
+            return False

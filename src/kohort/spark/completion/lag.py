@@ -1,0 +1,221 @@
+"""What is known of all queries of this process, from their progress reports: lag in time, too.
+
+A report tells how many records a query is behind, and not how old they are. But the ends of the
+partitions in earlier reports tell when there were how many records: the record at which the query
+is came between the last report that ended before it and the first that ended after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from kohort.spark.completion.progress import SourceReport
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+SAMPLES_MAX = 512
+
+
+class LagClock:
+    """When one partition had how many records."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, int]] = []
+
+    def note(self, at_s: float, end: int, position: int) -> None:
+        """Note where the partition ended, and forget what no position needs any more.
+
+        Args:
+            at_s: The time, in seconds.
+            end: Offset after the last record.
+            position: The next offset to read.
+        """
+        if self._samples and end < self._samples[-1][1]:  # the topic was recreated
+            self._samples.clear()
+        self._samples.append((at_s, end))
+        while len(self._samples) > 1 and self._samples[1][1] <= position:
+            del self._samples[0]
+        if len(self._samples) > SAMPLES_MAX:
+            del self._samples[1:-1:2]
+
+    def seconds_behind(self, now_s: float, position: int) -> float:
+        """Return the age of the record at `position`, 0 when there was none at the last note.
+
+        It is an estimate, and at least that much where the record is older than the first note.
+
+        Args:
+            now_s: The present.
+            position: The next offset to read.
+        """
+        before: tuple[float, int] | None = None
+        for at_s, end in self._samples:
+            if end > position:
+                return max(now_s - _between(before, (at_s, end), position), 0.0)
+            before = (at_s, end)
+        return 0.0
+
+
+def _between(before: tuple[float, int] | None, after: tuple[float, int], position: int) -> float:
+    if before is None:
+        return after[0]
+    share = (position - before[1]) / (after[1] - before[1])
+    return before[0] + share * (after[0] - before[0])
+
+
+class PartitionLag(Struct, frozen=True):
+    """How far a query is behind in one partition.
+
+    Attributes:
+        query: The query's name, or its id.
+        operator: Name of its member in the group.
+        partition: The partition.
+        records: Records that are not read yet.
+        seconds: Age of the first of them, 0 when there is none.
+    """
+
+    query: str
+    operator: str
+    partition: TopicPartition
+    records: int
+    seconds: float
+
+
+class QueryState(Struct):
+    """What the reports of one run of one query say.
+
+    Attributes:
+        query_id: The query's id, which it keeps when it is restarted.
+        name: Its name, or its id.
+        batches: Batches that have ended in this run.
+        rows: Records in them.
+        batch_seconds: How long the last trigger took.
+        last_batch_s: When the last batch began, in seconds since 1970.
+        sources: The last report of each kohort source.
+        clocks: Ends of each source's partitions.
+    """
+
+    query_id: str
+    name: str
+    batches: int = 0
+    rows: int = 0
+    batch_seconds: float = 0.0
+    last_batch_s: float = 0.0
+    sources: list[SourceReport] = field(default_factory=list)
+    clocks: dict[tuple[str, TopicPartition], LagClock] = field(default_factory=dict)
+
+
+class Board:
+    """The queries of this process that have a kohort source; may be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[str, QueryState] = {}
+        self._failed: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def started(self, query_id: str, name: str | None) -> None:
+        """Note that a query runs, perhaps again after it has failed.
+
+        Args:
+            query_id: Its id.
+            name: Its name, None when it has none.
+        """
+        with self._lock:
+            self._failed.pop(query_id, None)
+            self._names[query_id] = name or query_id
+
+    def note(self, progress: StreamingQueryProgress, reports: list[SourceReport]) -> None:
+        """Note that a batch has ended.
+
+        Args:
+            progress: Spark's report.
+            reports: What it says of the kohort sources.
+        """
+        query_id, name = str(progress.id), progress.name or str(progress.id)
+        with self._lock:
+            state = self._runs.setdefault(str(progress.runId), QueryState(query_id, name))
+            state.batches += 1
+            state.rows += progress.numInputRows or 0
+            state.batch_seconds = progress.durationMs.get("triggerExecution", 0) / 1000
+            state.last_batch_s = datetime.fromisoformat(progress.timestamp).timestamp()
+            state.sources = reports
+            for report in reports:
+                _note_ends(state, report)
+
+    def ended(self, run_id: str, query_id: str, error: str | None) -> str | None:
+        """Note that a query has ended.
+
+        Args:
+            run_id: Its run.
+            query_id: Its id.
+            error: Why it has failed, None when it was stopped.
+
+        Returns:
+            What to say of the failure of a query that has read from a kohort source, else None.
+        """
+        with self._lock:
+            has_read = self._runs.pop(run_id, None) is not None
+            name = self._names.pop(query_id, query_id)
+            if error is None:
+                return None
+            self._failed[query_id] = f"query {name} has failed: {_explained(error)}"
+            return self._failed[query_id] if has_read else None
+
+    def queries(self) -> list[QueryState]:
+        """Return what is known of the queries that run."""
+        with self._lock:
+            return list(self._runs.values())
+
+    def failures(self) -> list[str]:
+        """Return why queries have failed that do not run again."""
+        with self._lock:
+            return list(self._failed.values())
+
+    def lags(self, now_s: float) -> list[PartitionLag]:
+        """Return how far the queries are behind, as far as that is known.
+
+        Args:
+            now_s: The present, in seconds since 1970.
+        """
+        with self._lock:
+            return [
+                _lag(state, report, partition, now_s, records)
+                for state in self._runs.values()
+                for report in state.sources
+                for partition, records in sorted(report.lags.items())
+            ]
+
+
+def _explained(error: str) -> str:
+    """One line about an error of Spark's."""
+    line = error.splitlines()[0][:300]
+    if not line.startswith("java.io.EOFException"):
+        return line
+    return (
+        f"{line}: a Python process that Spark had started for it is gone, perhaps killed for the "
+        "memory it took (the kernel's log tells); start the query again"
+    )
+
+
+def _note_ends(state: QueryState, report: SourceReport) -> None:
+    ends: Mapping[TopicPartition, int] = report.ends or {}
+    positions = report.positions
+    for partition in report.lags:
+        clock = state.clocks.setdefault((report.manifest.operator, partition), LagClock())
+        clock.note(state.last_batch_s, ends[partition], positions[partition])
+
+
+def _lag(
+    state: QueryState, report: SourceReport, partition: TopicPartition, now_s: float, records: int
+) -> PartitionLag:
+    operator = report.manifest.operator
+    clock = state.clocks[operator, partition]
+    seconds = clock.seconds_behind(now_s, report.positions[partition]) if records else 0.0
+    return PartitionLag(state.name, operator, partition, records, seconds)

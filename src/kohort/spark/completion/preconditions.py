@@ -1,0 +1,183 @@
+"""Whether a batch that Spark has finished may be committed to the group.
+
+Two kinds of queries look as if all were well and are not: one whose file sink skips batches, and
+one that keeps state while another member reads a part of its keys. Both are found out after a
+batch, from what the listener of `kohort.spark.install` says, and before its commit. Where it says
+nothing, a query must not share its group.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from kohort.spark.completion.sinks import SinkError, note_refusal, noted_refusal
+from kohort.spark.options.source import SourceOptions
+from kohort.spark.source.exclusive import LOOK_EVERY_S, ExclusiveGroupError, check_owner
+from kohort.spark.source.positions import Note, foreign_notes, sink_notes
+from kohort.spark.source.unseen import check_first, check_others
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kohort.spark.checkpoint.manifest import Manifest
+    from kohort.spark.completion.batch_done import Signs
+    from kohort.spark.source.membership import Membership
+    from kohort.spark.source.placing import Placing
+    from kohort.types import TopicPartition
+
+log = logging.getLogger("kohort.spark")
+
+
+class Guard:
+    """Refuses what must not be committed; asked by Spark's thread and by the member's.
+
+    Args:
+        options: The query's options.
+        signs: What the listener has said.
+        placing: Knows the topics and what the group has committed.
+    """
+
+    def __init__(self, options: SourceOptions, signs: Signs, placing: Placing) -> None:
+        self._options = options
+        self._signs = signs
+        self._placing = placing
+        self._began_ms = int(time.time() * 1000)
+        self._lock = threading.Lock()
+        self._has_looked = False
+        self._look_due = 0.0
+        self._former: Mapping[TopicPartition, Note] | None = None
+        self._refused: SinkError | ExclusiveGroupError | None = None
+
+    def check_start(self, checkpoint: Manifest) -> None:
+        """Check that the query may join its group.
+
+        Args:
+            checkpoint: Where the query's last batch ended; empty for a new query.
+
+        Raises:
+            SinkError: The group has members, and nothing tells what the query's sink does.
+            KafkaError: The brokers do not tell.
+        """
+        if self._is_blind:
+            check_first(self._options, is_restart=checkpoint.batch > 0)
+
+    def check_offer(self, membership: Membership) -> None:
+        """Check that the query may begin a batch.
+
+        Args:
+            membership: The query's member.
+
+        Raises:
+            SinkError: Other members have come, and nothing tells what the query's sink does.
+            KafkaError: The brokers do not tell.
+        """
+        has_all = membership.has_all(self._placing.partitions())
+        if not has_all and self._is_blind:
+            self._check_others(membership)
+
+    @property
+    def _is_blind(self) -> bool:
+        return self._options.group_mode == "member" and self._signs.is_blind
+
+    def _check_others(self, membership: Membership) -> None:
+        check_others(self._options, str(membership.report()["member"]))
+
+    def _shares(self, membership: Membership) -> bool:
+        """Whether other members have some of the partitions."""
+        return membership.has_all(self._placing.partitions()) is False
+
+    def check(self, membership: Membership) -> None:
+        """Check that finished batches may be committed; a refusal is for good.
+
+        Args:
+            membership: The query's member.
+
+        Raises:
+            SinkError: The sink has skipped a batch, or another member writes to it too; or there
+                are other members, and nothing tells what the sink does.
+            ExclusiveGroupError: The query must be alone in its group, and is not.
+            KafkaError: The brokers do not tell; ask again.
+        """
+        with self._lock:
+            if self._refused is None:
+                try:
+                    self._check_sink(membership)
+                    self._check_alone(membership)
+                    self._check_only(membership)
+                except (SinkError, ExclusiveGroupError) as error:
+                    self._refused = error
+            if self._refused is not None:
+                raise self._refused
+
+    def _check_sink(self, membership: Membership) -> None:
+        sink = self._signs.sink
+        if self._options.group_mode == "none":
+            self._check_checkpoint()
+        if self._signs.refusal:
+            raise SinkError(self._signs.refusal)
+        if self._shares(membership) and self._is_blind:
+            self._check_others(membership)
+        if not sink or self._options.group_mode != "member":
+            return
+        membership.write_to(sink)
+        if not self._shares(membership):
+            return
+        others = sink_notes(self._placing.group(), membership.nonce, sink, self._began_ms)
+        if others:
+            raise SinkError(
+                f"query {', '.join(others)}, a member of group {self._options.group_id} too, "
+                "writes to the directory of this query's file sink: each of them skips batches "
+                "whose numbers the other has written. Give each query a directory of its own, or "
+                "let them share a table with DeltaAppend"
+            )
+
+    def _check_checkpoint(self) -> None:
+        """Keep a refusal where there is no group for it: the checkpoint believes the batch over."""
+        checkpoint, refusal = self._signs.checkpoint, self._signs.refusal
+        if not checkpoint or (self._has_looked and not refusal):
+            return
+        self._has_looked = True
+        try:
+            earlier = noted_refusal(checkpoint)
+            if refusal and not earlier:
+                note_refusal(checkpoint, refusal)
+        except (OSError, ValueError) as error:
+            log.error(
+                "%s: no note of a refused batch can be kept in this checkpoint (%s)%s",
+                checkpoint,
+                error,
+                ": start the query with a new one, or it goes on behind the batch" * bool(refusal),
+            )
+        else:
+            if earlier:
+                raise SinkError(earlier)
+
+    def _check_only(self, membership: Membership) -> None:
+        """Notice another query that commits to the group: each would skip what the other reads."""
+        now = time.monotonic()
+        if self._options.group_mode != "commitOnly" or now < self._look_due:
+            return
+        self._look_due = now + LOOK_EVERY_S
+        found = foreign_notes(self._placing.group(), membership.nonce)
+        if self._former is None:  # of queries before this one, perhaps its own lost checkpoint
+            self._former = found
+        news = {place: note for place, note in found.items() if note != self._former.get(place)}
+        if news:
+            names = ", ".join(sorted({note.operator for note in news.values()}))
+            raise ExclusiveGroupError(
+                f"query {names}, with another checkpoint, commits to group "
+                f"{self._options.group_id} too, and groupMode=commitOnly reads everything alone: "
+                "each skips what the other has read. Give each query a group of its own"
+            )
+
+    def _check_alone(self, membership: Membership) -> None:
+        if self._options.group_mode != "member":
+            return
+        if self._signs.is_stateful and not membership.is_exclusive:
+            check_owner(self._options, "the query keeps state, which does not move with partitions")
+            membership.be_exclusive()
+        elif membership.is_exclusive and self._shares(membership):
+            check_owner(self._options, "exclusive is true or the query keeps state")

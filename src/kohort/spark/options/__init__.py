@@ -1,0 +1,1 @@
+"""The options of the source and of the writer."""

@@ -1,0 +1,487 @@
+"""The options of the source: Spark's names where Spark's own Kafka source has the option."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from kohort.errors import ConfigError
+from kohort.spark.options.java_regex import java_pattern
+from kohort.spark.options.schema import check_columns, column_names
+from kohort.spark.options.values import (
+    EARLIEST,
+    LATEST,
+    Offsets,
+    OptionError,
+    Timestamps,
+    Values,
+)
+from kohort.spark.region.options import (
+    NAME,
+    REGION_OPTIONS,
+    RegionOptions,
+    check_region_options,
+    region_options,
+)
+from kohort.types import TopicPartition
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "OPTIONS",
+    "SPARK_ONLY",
+    "TABLE_KEYS",
+    "GroupMode",
+    "Offsets",
+    "OptionError",
+    "Positions",
+    "SourceOptions",
+    "check_batch_options",
+    "check_stream_options",
+    "ignored_options",
+    "parse_options",
+    "unknown_option",
+]
+
+# `member`: of the group. `commitOnly`: owns all partitions and commits to the group without being
+# in it. `none`: neither, as Spark's own source.
+GroupMode: TypeAlias = Literal["member", "commitOnly", "none"]
+# What to believe when the group's offsets and the checkpoint disagree; None: which is newer.
+Positions: TypeAlias = Literal["group", "checkpoint", "fail"]
+Strategy: TypeAlias = Literal["error", "latest"]
+
+GROUP_MODES: tuple[GroupMode, ...] = ("member", "commitOnly", "none")
+POSITIONS: tuple[Positions, ...] = ("group", "checkpoint", "fail")
+STRATEGIES: tuple[Strategy, ...] = ("error", "latest")
+MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+# Kafka takes 4096 bytes for an offset's metadata, and the source needs some of them itself.
+COMMIT_METADATA_LENGTH = 1000
+
+OPTIONS = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "table",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "includeHeaders",
+    "columns",
+    "groupMode",
+    "positions",
+    "exclusive",
+    "checkpointLocation",
+    "commitMetadata",
+    *REGION_OPTIONS,
+)
+
+# Options of Spark's own source that change nothing here, and what does the same.
+SPARK_ONLY = {
+    "kafkaConsumer.pollTimeoutMs": "kafka.default.api.timeout.ms says how long an executor waits",
+    "fetchOffset.numRetries": "kafka.default.api.timeout.ms says how long offsets are asked for",
+    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms says how long to wait in between",
+    "groupIdPrefix": "no group id is made up; kafka.group.id names the group",
+}
+
+# What Spark adds to the options of a table by itself, and the writer's option of a table that is
+# written to, too.
+TABLE_KEYS = (
+    "provider", "owner", "path", "location", "comment", "external", "is_managed_location",
+    "table_type", "collation", "topic",
+)  # fmt: skip
+
+# Options that only a stream has.
+STREAM_ONLY = (
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupMode", "positions",
+    "exclusive", "checkpointLocation", "commitMetadata",
+)  # fmt: skip
+
+# One of them says what to read.
+SELECTIONS = ("subscribe", "subscribePattern", "assign", "table")
+
+# The first that is given counts.
+STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+SPLITS = ("minPartitions", "maxRecordsPerPartition")
+ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+
+# Kafka settings that would contradict what the source does, and what to do instead.
+REFUSED = {
+    "auto.offset.reset": "set startingOffsets to say where to start; the source manages offsets "
+    "itself so that no record is missed when partitions are added",
+    "key.deserializer": "keys are binary; use DataFrame operations to decode them",
+    "value.deserializer": "values are binary; use DataFrame operations to decode them",
+    "key.serializer": "the source only reads",
+    "value.serializer": "the source only reads",
+    "enable.auto.commit": "the source commits to the group when a batch is in the sink, and only "
+    "then",
+    "auto.commit.interval.ms": "the source commits to the group when a batch is in the sink",
+    "interceptor.classes": "an interceptor could change the records, and the source could not "
+    "repeat a batch",
+}
+
+
+class SourceOptions(Struct, frozen=True, kw_only=True):
+    """The options of one `load()`, checked.
+
+    Of the options that say where to start, only the one that counts is set: `starting_timestamp`
+    before `starting_offsets_by_timestamp` before `starting_offsets`. So it is with the end.
+
+    Attributes:
+        bootstrap_servers: `host:port`, comma separated.
+        topics: Topics of `subscribe`, `assign` or `table`; empty with `subscribePattern`.
+        assigned: Partitions of `assign`.
+        pattern: The Java regular expression of `subscribePattern`.
+        starting_offsets: Where to start partitions without a committed offset; None when not
+            given, which is `latest` for a stream and `earliest` for a batch.
+        starting_timestamp: Where to start all partitions, in milliseconds, or LATEST, EARLIEST.
+        starting_offsets_by_timestamp: The same by partition.
+        starting_strategy: What to do when a partition has no record at or after its timestamp.
+        ending_offsets: Where a batch read ends; None when not given, which is `latest`.
+        ending_timestamp: Where all partitions end, in milliseconds.
+        ending_offsets_by_timestamp: The same by partition.
+        fail_on_data_loss: Whether records that are gone are an error; else a warning.
+        min_partitions: Tasks of a batch at least.
+        max_records_per_partition: Records of a task at most.
+        max_offsets_per_trigger: Records per batch at most, None for all that there are.
+        min_offsets_per_trigger: Records to wait for before a batch.
+        max_trigger_delay_ms: How long to wait for them.
+        include_headers: Whether there is a column `headers`.
+        columns: The columns to read, None for all.
+        group_mode: What the query has to do with its group.
+        positions: What to believe when the group's offsets and the checkpoint disagree.
+        exclusive: Whether the query must be alone in its group.
+        checkpoint_location: Where Spark's checkpoint of the query is.
+        commit_metadata: The user's text in the metadata of every commit.
+        region: The consistent region that the query is an operator of, None for none.
+        settings: Kafka client settings by Kafka's own names, without the prefix `kafka.`. They may
+            have secrets, so they are in no text about these options.
+        given: Names of the options that were given, but for those of Kafka's client.
+    """
+
+    bootstrap_servers: str
+    topics: tuple[str, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
+    pattern: str | None = None
+    starting_offsets: Offsets | None = None
+    starting_timestamp: int | None = None
+    starting_offsets_by_timestamp: Timestamps | None = None
+    starting_strategy: Strategy = "error"
+    ending_offsets: Offsets | None = None
+    ending_timestamp: int | None = None
+    ending_offsets_by_timestamp: Timestamps | None = None
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
+    include_headers: bool = False
+    columns: tuple[str, ...] | None = None
+    group_mode: GroupMode = "member"
+    positions: Positions | None = None
+    exclusive: bool = False
+    checkpoint_location: str | None = None
+    commit_metadata: str | None = None
+    region: RegionOptions | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        """Name the settings of the client without their values."""
+        return f"SourceOptions({self.selection}, {sorted(self.given)}, {sorted(self.settings)})"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a batch read gives the last value of each key."""
+        return "table" in self.given
+
+    @property
+    def group_id(self) -> str | None:
+        """The consumer group, `kafka.group.id`."""
+        return self.settings.get("group.id")
+
+    @property
+    def operator(self) -> str:
+        """Name of this query's member in manifests and to people: `kafka.client.id`."""
+        return self.settings.get("client.id", "kohort-spark")
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns to read, in their order."""
+        return column_names(self.columns, self.include_headers)
+
+    @property
+    def selection(self) -> str:
+        """What is read, for people."""
+        if self.pattern is not None:
+            return f"topics that match {self.pattern!r}"
+        if self.assigned:
+            return ", ".join(f"{topic}-{partition}" for topic, partition in self.assigned)
+        return ", ".join(self.topics)
+
+
+def parse_options(raw: Mapping[str, str]) -> SourceOptions:
+    """Check the options of a `load()`.
+
+    Args:
+        raw: Options as Spark hands them over; case does not matter.
+
+    Raises:
+        OptionError: Names the option and what to do.
+    """
+    options = {key.lower(): value for key, value in raw.items()}
+    settings = {
+        key.removeprefix("kafka."): value
+        for key, value in options.items()
+        if key.startswith("kafka.")
+    }
+    _refuse_unknown(options)
+    _check_settings(settings)
+    bootstrap = settings.pop("bootstrap.servers", "")
+    if not bootstrap.strip():
+        raise OptionError("kafka.bootstrap.servers is required: host:port of one or more brokers")
+    values = Values(options)
+    region = region_options(values)
+    if region is not None:  # as all operators of a region read
+        settings.setdefault("isolation.level", "read_committed")
+    topics, assigned, pattern = _selection(values)
+    start, end = _first(STARTS, values), _first(ENDS, values)
+    parsed = SourceOptions(
+        bootstrap_servers=bootstrap,
+        topics=topics,
+        assigned=assigned,
+        pattern=pattern,
+        starting_offsets=values.offsets(start) if start == STARTS[2] else None,
+        starting_timestamp=values.timestamp(start) if start == STARTS[0] else None,
+        starting_offsets_by_timestamp=values.timestamps(start) if start == STARTS[1] else None,
+        starting_strategy=values.word("startingOffsetsByTimestampStrategy", STRATEGIES) or "error",
+        ending_offsets=values.offsets(end) if end == ENDS[2] else None,
+        ending_timestamp=values.timestamp(end) if end == ENDS[0] else None,
+        ending_offsets_by_timestamp=values.timestamps(end) if end == ENDS[1] else None,
+        fail_on_data_loss=values.flag("failOnDataLoss", default=True),
+        min_partitions=values.number("minPartitions"),
+        max_records_per_partition=values.number("maxRecordsPerPartition"),
+        max_offsets_per_trigger=values.number("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=values.number("minOffsetsPerTrigger"),
+        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
+        include_headers=values.flag("includeHeaders", default=False),
+        columns=values.names("columns") if "columns" in values else None,
+        group_mode=_group_mode(values),
+        positions=values.word("positions", POSITIONS),
+        exclusive=values.flag("exclusive", default=False),
+        checkpoint_location=values.text("checkpointLocation"),
+        commit_metadata=values.text("commitMetadata"),
+        region=region,
+        settings=settings,
+        given=frozenset(name for name in (*OPTIONS, *SPARK_ONLY) if name in values),
+    )
+    _check_together(parsed)
+    return parsed
+
+
+def check_stream_options(options: SourceOptions) -> None:
+    """Refuse options that make no sense for a stream.
+
+    Raises:
+        OptionError: Names the option.
+    """
+    for name in reversed(ENDS):
+        if name in options.given:
+            raise OptionError(f"{name} is not valid in a stream, which has no end")
+    check_region_options(options)
+    mode = options.group_mode
+    if mode != "none" and not options.group_id:
+        raise OptionError(
+            "kafka.group.id is required: a stream of the kohort source is a member of a group. "
+            "Set groupMode=none to read without one, as Spark's own source does"
+        )
+    if mode == "member" and options.assigned:
+        raise OptionError(
+            "assign names the partitions, and in groupMode=member the group gives them: use "
+            "subscribe, or groupMode=commitOnly to read these partitions and commit to the group"
+        )
+    if mode == "none" and options.exclusive:
+        raise OptionError("exclusive=true needs a group, and groupMode=none is to have none")
+    if mode == "none" and options.positions == "group":
+        raise OptionError("positions=group needs a group, and groupMode=none is to have none")
+
+
+def check_batch_options(options: SourceOptions) -> None:
+    """Refuse options that make no sense for a batch read, as Spark's own source does.
+
+    Raises:
+        OptionError: Names the option.
+    """
+    if options.region is not None:
+        raise OptionError(f"{NAME} is for streams: a batch read is no operator of a region")
+    part = next((name for name in (*STARTS, *SPLITS) if name in options.given), "")
+    if options.is_table and part:
+        raise OptionError(
+            f"{part} is not valid with table: the last value of a key may be anywhere in its "
+            "partition, so one task reads all of it. Use subscribe to read the changes"
+        )
+    start = options.starting_offsets
+    if start == "latest":
+        raise OptionError("startingOffsets=latest is not valid in a batch read: it reads nothing")
+    if isinstance(start, Mapping):
+        for topic, partition in (each for each, offset in start.items() if offset == LATEST):
+            raise OptionError(
+                f"startingOffsets of {topic}-{partition} cannot be latest (-1) in a batch read"
+            )
+
+
+def ignored_options(options: SourceOptions, *, is_stream: bool) -> list[str]:
+    """Return a note for each option that was given and has no effect.
+
+    Args:
+        options: The options of the `load()`.
+        is_stream: Whether it is for a stream, else for a batch read.
+    """
+    given = options.given
+    notes = [f"{name}: {why}" for name, why in SPARK_ONLY.items() if name in given]
+    for names in (STARTS, ENDS):
+        first, *others = [name for name in names if name in given] or [""]
+        notes += [f"{name}: {first} comes first" for name in others]
+    if not is_stream:
+        notes += [f"{name}: only for streams" for name in STREAM_ONLY if name in given]
+    elif "maxTriggerDelay" in given and options.min_offsets_per_trigger is None:
+        notes.append("maxTriggerDelay: it says how long to wait for minOffsetsPerTrigger")
+    return notes
+
+
+def unknown_option(key: str, known: Sequence[str]) -> OptionError:
+    """Return the error of an unknown option, with the nearest known one.
+
+    Args:
+        key: The option as it was given.
+        known: The options there are, beside those of Kafka's client.
+    """
+    names = {name.lower(): name for name in (*known, "kafka.bootstrap.servers", "kafka.group.id")}
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {names[near[0]]}?" if near else f"; known: {', '.join(known)}"
+    return OptionError(f"unknown option {key!r}{hint}")
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower() for name in (*OPTIONS, *SPARK_ONLY, *TABLE_KEYS)}
+    for key in options:
+        if not (key in known or key.startswith(("kafka.", "kafkaconsumer.", "option."))):
+            raise unknown_option(key, OPTIONS)
+
+
+def _check_settings(settings: Mapping[str, str]) -> None:
+    from kohort.client.config.definitions import ConsumerConfig, make_from_kafka
+    from kohort.spark.source.fetch.ranges import RangeReader
+
+    for key in settings:
+        if key in REFUSED:
+            raise OptionError(f"kafka.{key} is not supported: {REFUSED[key]}")
+    try:
+        make_from_kafka(ConsumerConfig, settings)
+        RangeReader(settings.get("bootstrap.servers", "localhost:9092"), settings)
+    except ConfigError as error:
+        raise OptionError(f"kafka.*: {error}") from error
+
+
+def _selection(
+    values: Values,
+) -> tuple[tuple[str, ...], tuple[TopicPartition, ...], str | None]:
+    """Return topics, partitions and pattern: what exactly one of three options says."""
+    given = [name for name in SELECTIONS if name in values]
+    if not given:
+        hint = "; topic says where to write" if "topic" in values else ""
+        raise OptionError(
+            "subscribe is required: the topics to read, separated by commas (or subscribePattern, "
+            f"assign or table){hint}"
+        )
+    if len(given) > 1:
+        raise OptionError(f"only one of {', '.join(given)} can be given")
+    if "assign" in values:
+        assigned = values.partitions("assign")
+        return tuple(sorted({topic for topic, _ in assigned})), assigned, None
+    if "subscribePattern" in values:
+        pattern = values.text("subscribePattern")
+        if pattern is None:
+            raise OptionError("subscribePattern is empty: it is a regular expression for topics")
+        java_pattern(pattern)
+        return (), (), pattern
+    name = "table" if "table" in values else "subscribe"
+    topics = tuple(dict.fromkeys(values.names(name)))
+    if not topics:
+        raise OptionError(f"{name} is required: the topics to read, separated by commas")
+    return topics, (), None
+
+
+def _group_mode(values: Values) -> GroupMode:
+    """Return what is given; partitions that are named by hand cannot be had as a member."""
+    given = values.word("groupMode", GROUP_MODES)
+    return given or ("commitOnly" if "assign" in values else "member")
+
+
+def _first(names: Sequence[str], values: Values) -> str:
+    return next((name for name in names if name in values), "")
+
+
+def _check_together(options: SourceOptions) -> None:
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
+    if options.starting_offsets == "committed" and not options.group_id:
+        raise OptionError("startingOffsets=committed needs kafka.group.id: whose offsets they are")
+    if len(options.commit_metadata or "") > COMMIT_METADATA_LENGTH:
+        raise OptionError(f"commitMetadata has more than {COMMIT_METADATA_LENGTH} characters")
+    check_columns(options.columns)
+    for name, wanted in _by_partition(options).items():
+        _check_selected(name, wanted, options)
+    _check_order(options)
+
+
+def _by_partition(options: SourceOptions) -> dict[str, Mapping[TopicPartition, int]]:
+    every = {
+        STARTS[1]: options.starting_offsets_by_timestamp,
+        STARTS[2]: options.starting_offsets,
+        ENDS[1]: options.ending_offsets_by_timestamp,
+        ENDS[2]: options.ending_offsets,
+    }
+    return {name: wanted for name, wanted in every.items() if isinstance(wanted, Mapping)}
+
+
+def _check_selected(
+    name: str, wanted: Mapping[TopicPartition, int], options: SourceOptions
+) -> None:
+    """Check that an option names what the query reads; for a pattern only the brokers know."""
+    for partition in wanted:
+        if options.assigned and partition not in options.assigned:
+            shown = f"{partition.topic}-{partition.partition}"
+            raise OptionError(f"{name} names {shown}, which assign does not")
+        if options.topics and partition.topic not in options.topics:
+            raise OptionError(f"{name} names {partition.topic!r}, which subscribe does not")
+
+
+def _check_order(options: SourceOptions) -> None:
+    """Check that nothing ends before it starts, as far as the options alone tell."""
+    start, end = options.starting_timestamp, options.ending_timestamp
+    if start is not None and end is not None and start > end >= 0:
+        raise OptionError(f"startingTimestamp={start} is after endingTimestamp={end}")
+    wanted = _by_partition(options)
+    for first, last in ((STARTS[1], ENDS[1]), (STARTS[2], ENDS[2])):
+        starts, ends = wanted.get(first, {}), wanted.get(last, {})
+        for partition in starts.keys() & ends.keys():
+            if starts[partition] > ends[partition] >= 0:
+                raise OptionError(
+                    f"{partition.topic}-{partition.partition}: {first} {starts[partition]} is "
+                    f"after {last} {ends[partition]}"
+                )

@@ -1,0 +1,1 @@
+"""Queries that are operators of a consistent region."""

@@ -1,0 +1,184 @@
+"""How the sink of a query in a region and the process of its source reach each other.
+
+Both see the source's directory (`control.py`). There the source leaves a file for the batch that is
+open, with the states of its partitions. The sink that was called for the batch finds it, leaves
+what its tasks have made, and waits until the source says whether that counts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from kohort.region.errors import RegionQueryError
+from kohort.spark.checkpoint.manifest import Manifest
+from kohort.spark.completion.control import excuse_of, sources_in, write_whole
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.region.sinks.sink import TaskFile
+
+log = logging.getLogger("kohort.spark")
+
+_OFFER = "offer-"
+_HANDED = "handed-"
+_ANSWER = "answer-"
+_POLL_S = 0.01
+_LOOK_S = 0.5
+
+States = Mapping[TopicPartition, bytes]
+
+
+class HandOver(Struct, frozen=True):
+    """What the sink has made of a batch.
+
+    Attributes:
+        files: Files of the tasks; they are durable.
+        states: What the states of partitions are behind the batch, of those that it changed.
+        sink: The pickled sink; with the first batch of a run alone.
+        keeps_state: Whether there is a function, which wants the states of its partitions.
+    """
+
+    files: Sequence[TaskFile] = ()
+    states: States = field(default_factory=dict)
+    sink: bytes = b""
+    keeps_state: bool = False
+
+    def to_json(self) -> str:
+        """Return it as text."""
+        return json.dumps(
+            {
+                "files": list(self.files),
+                "states": _listed(self.states),
+                "sink": b64encode(self.sink).decode(),
+                "keeps_state": self.keeps_state,
+            }
+        )
+
+    @staticmethod
+    def from_json(text: str) -> HandOver:
+        """Read back what `to_json` wrote."""
+        read = json.loads(text)
+        states, sink = _states(read["states"]), b64decode(read["sink"])
+        return HandOver(read["files"], states, sink, read["keeps_state"])
+
+
+class Channel:
+    """The source's end.
+
+    Args:
+        directory: The source's directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def offer(self, batch: Manifest, states: States) -> None:
+        """Say that a batch is open."""
+        write_whole(self._directory / f"{_OFFER}{_key(batch)}", json.dumps(_listed(states)))
+
+    def withdraw(self, batch: Manifest) -> None:
+        """Say that it is not any more."""
+        (self._directory / f"{_OFFER}{_key(batch)}").unlink(missing_ok=True)
+
+    def handed(self) -> Iterator[tuple[str, HandOver]]:
+        """Yield what was handed over, and for which batch; each is to be answered."""
+        with suppress(FileNotFoundError):
+            for each in self._directory.glob(f"{_HANDED}*"):
+                yield each.name.removeprefix(_HANDED), HandOver.from_json(each.read_text())
+
+    def answer(self, key: str, *, counts: bool) -> None:
+        """Say whether what was handed over counts."""
+        for each in self._directory.glob(f"{_ANSWER}*"):
+            each.unlink(missing_ok=True)
+        (self._directory / f"{_HANDED}{key}").unlink(missing_ok=True)
+        write_whole(self._directory / f"{_ANSWER}{key}", json.dumps(counts))
+
+    @staticmethod
+    def is_of(key: str, batch: Manifest | None) -> bool:
+        """Whether something was handed over for this batch."""
+        return batch is not None and key == _key(batch)
+
+
+class OpenBatch:
+    """The sink's end: a batch that a source has open.
+
+    Args:
+        source: The source's directory.
+        batch: The batch.
+    """
+
+    def __init__(self, source: Path, batch: Manifest) -> None:
+        self._source = source
+        self._key = _key(batch)
+        self._batch = batch
+
+    @staticmethod
+    def find(application: Path, batch: Manifest) -> OpenBatch | None:
+        """Return the batch, None when no source of the application has it open.
+
+        Args:
+            application: Where the application's sources are found.
+            batch: The batch that Spark runs.
+        """
+        for source in sources_in(application):
+            if (source / f"{_OFFER}{_key(batch)}").exists():
+                # A killed process leaves its files, and Spark repeats the batch in the next run.
+                excuse = excuse_of(source)
+                is_gone = excuse is not None and excuse.is_final
+                return None if is_gone else OpenBatch(source, batch)
+        return None
+
+    def states(self) -> dict[TopicPartition, bytes]:
+        """Return the states of the batch's partitions; none when it is not open any more."""
+        with suppress(FileNotFoundError):
+            return _states(json.loads((self._source / f"{_OFFER}{self._key}").read_text()))
+        return {}
+
+    def hand_over(self, made: HandOver) -> bool:
+        """Hand over what was made, and return whether it counts.
+
+        Raises:
+            RegionQueryError: The source's process ended before it answered. What was made may
+                count, so nothing of it may be removed.
+        """
+        if not self._source.exists():
+            return False
+        write_whole(self._source / f"{_HANDED}{self._key}", made.to_json())
+        answer = self._source / f"{_ANSWER}{self._key}"
+        look_at = time.monotonic() + _LOOK_S
+        while not answer.exists():
+            if time.monotonic() > look_at:
+                self._check_source()
+                look_at += _LOOK_S
+            time.sleep(_POLL_S)
+        return bool(json.loads(answer.read_text()))
+
+    def _check_source(self) -> None:
+        excuse = excuse_of(self._source)
+        if (excuse is not None and excuse.is_final) or not self._source.exists():
+            raise RegionQueryError(
+                f"operator {self._batch.operator} of region {self._batch.region} ended before it "
+                f"took batch {self._batch.batch} over ({excuse.why if excuse else 'it has left'}). "
+                "Start the query again: the region goes on behind its last checkpoint"
+            )
+
+
+def _key(batch: Manifest) -> str:
+    return f"{batch.nonce}-{batch.epoch}-{batch.batch}"
+
+
+def _listed(states: States) -> list[tuple[str, int, str]]:
+    return [(*place, b64encode(state).decode()) for place, state in states.items()]
+
+
+def _states(listed: Sequence[tuple[str, int, str]]) -> dict[TopicPartition, bytes]:
+    return {TopicPartition(topic, number): b64decode(state) for topic, number, state in listed}

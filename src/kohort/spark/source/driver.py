@@ -1,0 +1,424 @@
+"""The driver-side half of a streaming query: what Spark asks between batches."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from kohort.errors import LocalProtocolError
+from kohort.spark.checkpoint.manifest import (
+    Manifest,
+    ManifestError,
+    OffsetJson,
+    Range,
+    by_topic,
+    trim,
+)
+from kohort.spark.completion.batch_done import Signs
+from kohort.spark.completion.control import Control
+from kohort.spark.completion.preconditions import Guard
+from kohort.spark.completion.sinks import SinkError
+from kohort.spark.environment import log_like_spark
+from kohort.spark.options.source import SourceOptions, check_stream_options
+from kohort.spark.source.exclusive import check_newcomer
+from kohort.spark.source.limits import BatchDelay
+from kohort.spark.source.lookup import ENDS_MAX_AGE_S, Lookup, client_settings
+from kohort.spark.source.membership import Membership
+from kohort.spark.source.placing import Placing, TopicsChangedError
+from kohort.spark.source.query_state import Progress
+from kohort.spark.source.siblings import LOOK_S, Siblings
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.spark.checkpoint.log import CheckpointLog
+
+log = logging.getLogger("kohort.spark")
+
+# A trigger waits this long for a commit, and for a rebalance, before it goes on without.
+COMMIT_WAIT_S = 1.0
+REBALANCE_WAIT_S = 1.0
+FIRST_ASSIGNMENT_WAIT_S = 10.0
+# Spark asks an idle query every 10 ms: it gets an answer when there is news, or after this time.
+IDLE_WAIT_S = 0.2
+# And looks at its topics so often.
+IDLE_LOOK_S = 2.0
+
+
+class QueryDriver:
+    """One run of one streaming query; made in the first call that Spark makes.
+
+    Args:
+        options: The query's options.
+
+    Raises:
+        OptionError: The options have no group.
+        KafkaError: The brokers cannot be reached, or a topic does not exist.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        from kohort.client.consumer.api import Consumer
+
+        check_stream_options(options)
+        self._options = options
+        self._consumer = Consumer.from_config(client_settings(options))
+        lookup = Lookup(options, self._consumer)
+        self._placing = Placing(options, self._consumer, lookup)
+        try:
+            self._placing.refresh()
+        except BaseException:
+            self._consumer.close(0)
+            raise
+        self._control = Control()
+        self._siblings = Siblings(self._control, options)
+        self._signs = Signs(self._control, _checkpoint_log(options))
+        self._progress = Progress(options.operator, uuid.uuid4().hex)
+        self._progress.is_committing = options.group_mode != "none"
+        self._progress.text = options.commit_metadata or ""
+        self._guard = Guard(options, self._signs, self._placing)
+        self._membership = Membership(
+            self._consumer,
+            lookup.subscription,
+            self._progress,
+            self._orphaned,
+            self._signs,
+            options.group_mode,
+            lambda: self._guard.check(self._membership),
+        )
+        self._last_read: tuple[OffsetJson | None, Manifest] = None, Manifest()
+        self._offered: Manifest | None = None
+        self._repeated: Manifest | None = None
+        self._heard: Manifest | None = None
+        self._reported_share: tuple[int, int] | None = None
+        self._is_first = True
+        self._idle_at = -math.inf
+        self._is_started = False
+        self._delay = BatchDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._reported_ends: Mapping[TopicPartition, int] = {}
+        self._shown_ends: dict[str, dict[str, int]] = {}
+        self._targets: dict[TopicPartition, int] | None = None
+        stop_on_sigterm()
+        log_like_spark()
+
+    def _start(self, checkpoint: Manifest) -> None:
+        """Join the group, now that it is known whose checkpoint this is.
+
+        Raises:
+            ExclusiveGroupError: This query or another one must be alone in the group.
+            SinkError: Others are in the group, and nothing tells what the query's sink does.
+        """
+        if self._is_started:
+            return
+        if checkpoint.nonce:
+            self._progress.nonce = checkpoint.nonce
+        self._placing.learn(checkpoint)
+        self._membership.know(self._placing.topics)
+        if self._options.group_mode != "none":
+            group = self._placing.group()
+            check_newcomer(self._options, group, self._progress.nonce, checkpoint)
+            self._guard.check_start(checkpoint)
+        if self._options.exclusive:
+            self._membership.be_exclusive()
+        self._say_what_tells()
+        self._is_started = True
+        self._membership.start()
+
+    def _say_what_tells(self) -> None:
+        """Say at start that the query must not share its group, if that is so."""
+        if self._signs.can_tell or self._options.group_mode != "member":
+            return
+        log.info(
+            "query %s cannot share group %s: nothing tells its source when a batch is over, and "
+            "whether its sink has it. Call kohort.spark.install(spark), or set the option "
+            "checkpointLocation, before another query joins",
+            self._options.operator,
+            self._options.group_id,
+        )
+
+    def initial(self) -> OffsetJson:
+        """Return the offset before the first batch; each batch names its own start."""
+        return Manifest(operator=self._options.operator, nonce=self._progress.nonce).to_json()
+
+    def latest(self, start: OffsetJson, limit: int | None, *, waits: bool = False) -> OffsetJson:
+        """Return the next batch, or `start` when there is nothing to read.
+
+        Args:
+            start: The last batch, which is in the sink and in Spark's commit log by now.
+            limit: Records to read at most, None for all.
+            waits: Whether a batch waits for `minOffsetsPerTrigger` records.
+
+        Raises:
+            DataLossError: Records that were to be read are gone.
+            ExclusiveGroupError: The query must be alone in its group, and is not.
+            GroupInUseError: Another source of the query is in the group, and they wait for each
+                other.
+            SinkError: The query's file sink has skipped `start`; or others are in the group, and
+                nothing tells what the sink does.
+            MembershipLostError: Others own partitions that `start` read.
+            KafkaError: The member has failed for good.
+        """
+        last = self._manifest(start)
+        self._start(last)
+        self.finish(start)
+        if self._control.is_frozen(start):
+            if self._may_read():  # the member may have joined after Spark began to repeat `start`
+                with contextlib.suppress(TopicsChangedError):
+                    self._look_at_topics()
+                    self._placing.place(self._membership)
+                self.finish(start)
+            if self._membership.has_committed_all():  # else its thread says so later
+                self._control.acknowledge()
+            return start
+        try:
+            # What was asked a moment ago, and said that there is nothing, is not asked again.
+            since_s = time.monotonic() - self._idle_at
+            is_idle = self._targets is None and since_s < ENDS_MAX_AGE_S
+            batch = None if is_idle else self._wait_for_batch(limit, waits=waits)
+            if batch is None and self._targets is None and last.batch:
+                self._membership.rest(IDLE_WAIT_S)
+                if not self._is_still_idle():
+                    batch = self._wait_for_batch(limit, waits=waits)
+                self._idle_at = time.monotonic() if batch is None else -math.inf
+        except LocalProtocolError:  # the member's thread has closed the client
+            self._membership.check()
+            raise
+        if batch is None and not last.batch:
+            firsts = self._firsts()
+            batch = self._membership.offer_start(firsts)  # Spark always runs a first batch
+        if batch is None:
+            return start
+        self._delay.began(time.monotonic() * 1000)
+        self._offered = batch
+        if self._targets is not None and batch.reads(batch.ranges):
+            self._siblings.offered()
+        return batch.to_json()
+
+    def _is_still_idle(self) -> bool:
+        """Whether all is read that there is; asks less than a look for a batch does.
+
+        Every `IDLE_LOOK_S` the topics are looked at as well: one may have grown, or been recreated.
+        """
+        if self._placing.age_s > IDLE_LOOK_S:
+            return False
+        try:
+            ends = self._placing.ends(self._membership.owned())
+        except TopicsChangedError:
+            return False
+        return bool(ends) and ends == self._membership.positions()
+
+    def _manifest(self, offset: OffsetJson) -> Manifest:
+        """Read an offset; an idle query is asked with the same one over and over."""
+        if offset != self._last_read[0]:
+            self._last_read = offset, _without_region(Manifest.from_json(offset))
+        return self._last_read[1]
+
+    def _wait_for_batch(self, limit: int | None, *, waits: bool) -> Manifest | None:
+        is_patient = waits and self._targets is None
+        while self._may_read():
+            least = self._delay.least(time.monotonic() * 1000) if is_patient else 1
+            batch = self._next_batch(limit, least)
+            is_done = self._targets is None or not self._placing.partitions()
+            if batch is not None or is_done or self._has_all():
+                return batch
+        return None
+
+    def _firsts(self) -> Mapping[TopicPartition, int]:
+        try:
+            return self._placing.firsts(self._membership)
+        except TopicsChangedError:  # another topic by now, which begins with its first record
+            return {}
+
+    def _next_batch(self, limit: int | None, least: int) -> Manifest | None:
+        while True:
+            try:
+                return self._look_for_batch(limit, least)
+            except TopicsChangedError as error:
+                log.info("looking again for a batch: %s", error)
+
+    def _look_for_batch(self, limit: int | None, least: int) -> Manifest | None:
+        self._look_at_topics()
+        self._placing.place(self._membership)
+        ends = self._readable_ends()
+        gone = self._placing.check(self._membership.positions(), self._ends)
+        if gone:
+            self._membership.misplaced(gone)
+            self._placing.place(self._membership)
+        self._report_share(self._membership.owned())
+        self._guard.check_offer(self._membership)
+        return self._membership.offer(ends, limit, least)
+
+    def _look_at_topics(self) -> None:
+        """Take note of partitions that were added, and of topics that were recreated."""
+        self._placing.refresh()
+        self._membership.know(self._placing.topics)
+        remade = self._placing.take_remade()
+        if remade:
+            known = self._membership.owned() | self._membership.finished().keys()
+            self._membership.misplaced(place for place in known if place.topic in remade)
+        if self._options.group_mode != "member":
+            self._membership.own_all(self._placing.partitions())
+
+    def finish(self, batch: OffsetJson) -> None:
+        """Take note that `batch` is in the sink, and commit it to the group.
+
+        Raises:
+            ExclusiveGroupError: The query keeps state, and is not alone in its group.
+            SinkError: The query's file sink has skipped the batch; or others are in the group, and
+                nothing tells what the sink does.
+            MembershipLostError: Others own partitions that it read.
+            KafkaError: The member has failed for good.
+        """
+        finished = self._manifest(batch)
+        self._placing.learn(finished)
+        is_ours = finished == self._offered or (finished == self._repeated and finished.nonce)
+        if is_ours and finished != self._heard:  # an idle query is asked again and again
+            self._membership.hear(finished)
+            self._heard = finished
+        try:
+            self._guard.check(self._membership)
+        except SinkError:
+            if is_ours:  # Spark's checkpoint says that it is over
+                self._signs.end(finished)
+            raise
+        self._membership.finish(finished, COMMIT_WAIT_S)
+
+    def ranges(self, end: OffsetJson) -> dict[TopicPartition, Range]:
+        """Return what to read for the batch `end`.
+
+        A batch that this process has not offered is one that Spark runs again; of such a one
+        only the part is read that the group has not committed.
+
+        Raises:
+            DataLossError: The batch reads a topic that was recreated.
+        """
+        batch = _without_region(Manifest.from_json(end))
+        if batch == self._offered:
+            self._siblings.asked()
+            return trim(batch.ranges, {})
+        self._repeated = batch
+        self._membership.replay(batch)  # before the member's thread may say that none is open
+        self._start(batch)
+        return self._placing.replayed(batch)
+
+    def report(self) -> OffsetJson:
+        """Return what Spark shows as `sources[].latestOffset` in the query's progress."""
+        if self._ends != self._reported_ends:  # an idle query is asked again and again
+            self._reported_ends, self._shown_ends = self._ends, by_topic(self._ends)
+        return {
+            "topics": self._shown_ends,
+            "control": str(self._control.directory),
+            **self._membership.report(),
+        }
+
+    def prepare_available_now(self) -> None:
+        """Fix where the query ends: at the present ends of its partitions."""
+        self._targets = {}
+
+    def stop(self) -> None:
+        """Commit what is finished and leave the group."""
+        self._membership.close()
+        self._control.close()
+
+    def _may_read(self) -> bool:
+        """Wait a while for partitions; a query that reads to the present end waits for its share.
+
+        Only the eager protocol gives a newcomer all it gets at once. In the others it may have
+        nothing at first: others have to give up, or the broker has yet to assign (KIP-1263).
+        """
+        if self._options.group_mode != "member" or not self._placing.partitions():
+            return True  # without a topic, the brokers are asked for one
+        if self._is_first:
+            self._is_first = False
+            if self._targets is not None:
+                self._siblings.check()  # it counts from now on how long one has waited
+            self._membership.own(FIRST_ASSIGNMENT_WAIT_S)
+        if self._targets is None:
+            return self._membership.ready(REBALANCE_WAIT_S)
+        return self._await_share(self._membership.ready)
+
+    def _await_share(self, wait: Callable[[float | None], bool]) -> bool:
+        """Wait as long as it takes, but not for another source of the query: it waits for this."""
+        while not (is_there := wait(LOOK_S)) and not self._membership.is_closing:
+            self._siblings.check()
+        return is_there
+
+    def _has_all(self) -> bool:
+        """Whether nothing more is to come; when something is, wait for it."""
+        was_settled = self._membership.settle(0)
+        self._await_share(self._membership.settle)
+        _, unplaced = self._membership.unplaced()
+        return was_settled and unplaced.isdisjoint(self._placing.partitions())
+
+    def _readable_ends(self) -> Mapping[TopicPartition, int]:
+        self._ends = self._placing.ends(self._membership.owned())
+        if self._targets is None:
+            return self._ends
+        for partition, end in self._ends.items():
+            self._targets.setdefault(partition, end)
+        return {partition: self._targets[partition] for partition in self._ends}
+
+    def _report_share(self, owned: frozenset[TopicPartition]) -> None:
+        share = (len(owned), len(self._placing.partitions()))
+        if share == self._reported_share:
+            return
+        if share[0] < share[1]:
+            log.warning(
+                "query %s owns %d of %d partitions of %s; the others are not given out yet, or "
+                "other members of group %s have them",
+                self._options.operator,
+                *share,
+                self._placing.wanted,
+                self._options.group_id,
+            )
+        self._reported_share = share
+
+    def _orphaned(self) -> None:
+        """End the process that Spark's JVM left behind; the member has left the group."""
+        self._control.close()
+        os._exit(0)
+
+
+def _without_region(batch: Manifest) -> Manifest:
+    """Refuse a batch of a region: what Spark's log says of one is no position.
+
+    Raises:
+        ManifestError: The batch is one.
+    """
+    if batch.region:
+        raise ManifestError(
+            f"the checkpoint is of an operator of the consistent region {batch.region!r}, which "
+            "holds the positions: set consistentRegion, or start with a new checkpointLocation"
+        )
+    return batch
+
+
+def _checkpoint_log(options: SourceOptions) -> CheckpointLog | None:
+    if options.checkpoint_location is None:
+        return None
+    from kohort.spark.checkpoint.log import CheckpointLog
+
+    return CheckpointLog(options.checkpoint_location)
+
+
+def stop_on_sigterm() -> None:
+    """Make Spark's SIGTERM run `stop`, once.
+
+    Spark ends the process with SIGTERM, twice, and Python would die of the first without leaving
+    the group. The second must not interrupt the clean-up.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(0)

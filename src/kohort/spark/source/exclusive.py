@@ -1,0 +1,182 @@
+"""Queries that must be alone in their group, because their state does not move with partitions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.spark.checkpoint.manifest import Manifest
+from kohort.spark.options.source import SourceOptions
+from kohort.spark.source.positions import GroupOffsets, Note, exclusive_notes, foreign_notes
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.admin.values import MemberDescription
+
+log = logging.getLogger("kohort.spark")
+
+# A member that was killed is in its group until its session ends; a little is added to that.
+SESSION_MARGIN_S = 5.0
+LOOK_EVERY_S = 0.5
+
+
+class ExclusiveGroupError(KohortError, RuntimeError):
+    """A query that must be alone in its group is not, or another one must be."""
+
+
+def members(options: SourceOptions) -> tuple[MemberDescription, ...]:
+    """Return the present members of the query's group.
+
+    Raises:
+        KafkaError: The brokers do not tell.
+    """
+    from kohort.client.admin.api import AdminClient
+    from kohort.client.config.definitions import AdminConfig
+
+    assert options.group_id is not None
+    known = AdminConfig.__struct_fields__
+    settings = {k: v for k, v in options.settings.items() if k.replace(".", "_") in known}
+    with AdminClient.from_config(
+        {**settings, "bootstrap.servers": options.bootstrap_servers}
+    ) as admin:
+        try:
+            return admin.describe_groups([options.group_id])[options.group_id].members
+        except KafkaError as error:
+            if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return ()
+            raise
+
+
+def check_newcomer(
+    options: SourceOptions, group: GroupOffsets, nonce: str, checkpoint: Manifest
+) -> None:
+    """Refuse to join a group in which this query or another one must be alone.
+
+    Args:
+        options: The query's options.
+        group: What the group has committed.
+        nonce: Names the query's checkpoint.
+        checkpoint: Where the query's last batch ended; empty for a new query.
+
+    Raises:
+        ExclusiveGroupError: The group has members; names them and what to do.
+    """
+    if options.group_mode == "commitOnly" and options.positions is None:
+        _refuse_other_checkpoints(options, group, nonce, checkpoint)
+    if options.exclusive or options.group_mode == "commitOnly":
+        found = wait_until_empty(options, members, session_s(options), "must be alone in")
+        if found:
+            what = "exclusive is true" if options.exclusive else "groupMode is commitOnly"
+            raise ExclusiveGroupError(
+                f"{what}, but group {options.group_id} has members: {shown(found)}. Stop them, "
+                "or give this query a group of its own"
+            )
+        return
+    alone = set(exclusive_notes(group, nonce))
+    found = members(options) if alone else ()
+    # A query is the client id of its member; a note may be of one that ended long ago.
+    others = sorted(alone & {each.client_id for each in found})
+    if others:
+        raise ExclusiveGroupError(
+            f"query {', '.join(others)} must be alone in group {options.group_id}, as its state "
+            f"does not move to another query, and the group has members: {shown(found)}. Give "
+            "this query a group of its own"
+        )
+
+
+def _refuse_other_checkpoints(
+    options: SourceOptions, group: GroupOffsets, nonce: str, checkpoint: Manifest
+) -> None:
+    others = {
+        note.operator
+        for place, note in foreign_notes(group, nonce).items()
+        if _has_gone_on(place, group.offsets[place], note, checkpoint)
+    }
+    if others:
+        raise ExclusiveGroupError(
+            f"query {', '.join(sorted(others))} has committed to group {options.group_id} with "
+            "another checkpoint since this query ran, and groupMode=commitOnly reads everything "
+            "alone: each would skip what the other has read. Give each query a group of its own. "
+            "If no other query runs, set positions=checkpoint to go on where this checkpoint ends "
+            "(at the beginning of partitions that it does not know), or positions=group to go on "
+            "at the group's offsets"
+        )
+
+
+def _has_gone_on(place: TopicPartition, offset: int, note: Note, checkpoint: Manifest) -> bool:
+    """Whether another query has read what a query, which is to read everything, has not."""
+    if place in checkpoint.ranges:
+        return offset > checkpoint.ranges[place][1]
+    # A partition that was there before may have been read by a member of the group, as this query
+    # was one then. One that was added since was not there to be shared.
+    topic = checkpoint.topics.get(place.topic)
+    return topic is not None and place.partition >= topic.count and note.batch > 0
+
+
+def check_owner(options: SourceOptions, why: str) -> None:
+    """Fail a query that must be alone and is not.
+
+    Args:
+        options: The query's options.
+        why: Why it must be alone.
+
+    Raises:
+        ExclusiveGroupError: Names the others and what to do.
+    """
+    found = members(options)
+    if len(found) > 1:
+        raise ExclusiveGroupError(
+            f"{why}, so query {options.operator!r} must be alone in group {options.group_id}, but "
+            f"its members are {shown(found)}: each would count only its own share. Give the query "
+            "a group of its own, or read with groupMode=commitOnly"
+        )
+
+
+def session_s(options: SourceOptions) -> float:
+    """Return how long a member that was killed may still be in the group, in seconds.
+
+    Args:
+        options: The query's options.
+    """
+    from kohort.client.config.definitions import ConsumerConfig, make_from_kafka
+
+    session_ms = make_from_kafka(ConsumerConfig, options.settings).session_timeout_ms
+    return session_ms / 1000 + SESSION_MARGIN_S
+
+
+def wait_until_empty(
+    options: SourceOptions,
+    look: Callable[[SourceOptions], tuple[MemberDescription, ...]],
+    timeout_s: float,
+    why: str,
+) -> tuple[MemberDescription, ...]:
+    """Wait until the group has no members; return those that are still there.
+
+    Args:
+        options: The query's options.
+        look: Returns the members that count.
+        timeout_s: Longest wait.
+        why: What the query has to do with the group, for the log: `must be alone in`.
+
+    Raises:
+        KafkaError: The brokers do not tell.
+    """
+    deadline = time.monotonic() + timeout_s
+    found = look(options)
+    if found:
+        log.warning(
+            "query %s %s group %s and waits for its members to leave: %s",
+            options.operator, why, options.group_id, shown(found),
+        )  # fmt: skip
+    while found and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY_S)
+        found = look(options)
+    return found
+
+
+def shown(found: tuple[MemberDescription, ...]) -> str:
+    """Name members, for people."""
+    return ", ".join(f"{each.client_id} on {each.client_host}" for each in found)

@@ -1,0 +1,1 @@
+"""Ranges of offsets, read by Spark's executors."""

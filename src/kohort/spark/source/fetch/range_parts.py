@@ -1,0 +1,143 @@
+"""What one answer of a broker holds of a range, and how it becomes Arrow batches."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from kohort.client.consumer.clipped_times import ClippedTimes
+from kohort.wire.codec.schema import Buffer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("kohort.client")
+
+# About how large an Arrow batch becomes; what is compressed well is cut into several.
+BATCH_BYTES = 16 * 1024 * 1024
+
+_BATCH_PREFIX = struct.Struct(">qi")
+_ATTRIBUTES_AND_DELTA = struct.Struct(">hi")
+_ATTRIBUTES_AT = 21
+_HEADER_SIZE = 61
+_LENGTH_END = 12
+_TRANSACTIONAL = 0x10
+
+
+class Scanned(NamedTuple):
+    """What the headers of fetched batches say.
+
+    Attributes:
+        end: Offset after the last whole batch.
+        is_transactional: Whether any of them belongs to a transaction.
+    """
+
+    end: int
+    is_transactional: bool
+
+
+class Part(Struct, frozen=True):
+    """What one answer holds.
+
+    Attributes:
+        topic: Topic name.
+        partition: Partition number.
+        records: Record batches, in memory that the next answer overwrites.
+        start: First offset wanted.
+        end: Offset after the last whole batch, or the range's end.
+        to_offset: The range's end.
+    """
+
+    topic: str
+    partition: int
+    records: Buffer
+    start: int
+    end: int
+    to_offset: int
+
+    def decoded(
+        self, columns: Sequence[str], check_crc: bool, clipped_times: ClippedTimes
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records as Arrow batches of about `BATCH_BYTES`, none of them empty.
+
+        Args:
+            columns: The columns to decode.
+            check_crc: Whether to check each batch's CRC.
+            clipped_times: Tells of timestamps that the columns cannot hold.
+
+        Raises:
+            RemoteProtocolError: These are not record batches.
+        """
+        from kohort.wire.records.arrow import Fetched, decode_to_arrow
+
+        at = self.start
+        while at < self.end:
+            fetched = Fetched(self.topic, self.partition, self.records, at, self.to_offset)
+            batch, (following,), clipped = decode_to_arrow(
+                [fetched], columns=columns, check_crc=check_crc, max_bytes=BATCH_BYTES
+            )
+            clipped_times.note(clipped)
+            if batch.num_rows:
+                yield batch
+            if following <= at:
+                return  # the rest was aborted
+            at = following
+
+
+def scan(records: Buffer, start: int) -> Scanned:
+    """Look at the headers of fetched batches; `end` is `start` when there is no whole batch.
+
+    Only lengths, offsets and flags are looked at, so that the next request can leave at once;
+    whether these are record batches at all is seen when they are decoded.
+
+    Args:
+        records: Record batches, the last one perhaps cut off.
+        start: First offset wanted.
+    """
+    end = start
+    at = 0
+    flags = 0
+    while len(records) - at >= _HEADER_SIZE:
+        base_offset, length = _BATCH_PREFIX.unpack_from(records, at)
+        if length < _HEADER_SIZE - _LENGTH_END or at + _LENGTH_END + length > len(records):
+            break
+        attributes, delta = _ATTRIBUTES_AND_DELTA.unpack_from(records, at + _ATTRIBUTES_AT)
+        flags |= attributes
+        end = base_offset + delta + 1
+        at += _LENGTH_END + length
+    return Scanned(max(end, start), bool(flags & _TRANSACTIONAL))
+
+
+class TransactionNotes:
+    """Says once per topic that records of aborted transactions are read too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: set[tuple[str, str]] = set()
+
+    def met(self, bootstrap_servers: str, topic: str) -> None:
+        """Tell of transactional batches that are read with isolation.level=read_uncommitted.
+
+        Args:
+            bootstrap_servers: The cluster.
+            topic: The topic that has them.
+        """
+        with self._lock:
+            if (bootstrap_servers, topic) in self._told:
+                return
+            self._told.add((bootstrap_servers, topic))
+        log.warning(
+            "topic %s is written with transactions and read with isolation.level=read_uncommitted:"
+            " records of aborted and of open transactions are read too. Set"
+            " isolation.level=read_committed (in Spark the option kafka.isolation.level) to read"
+            " committed records only, up to the last stable offset",
+            topic,
+        )
+
+
+NOTES = TransactionNotes()

@@ -1,0 +1,480 @@
+"""Which topics a query reads, where it starts in them, and whether its records are still there.
+
+These questions go to the brokers on Spark's thread, between two batches; what the answers mean is
+decided in `positions.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import TYPE_CHECKING
+
+from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.spark.checkpoint.manifest import Manifest, Range, trim
+from kohort.spark.options.source import OptionError, SourceOptions
+from kohort.spark.source.conflicts import Disagreement, shown_choices
+from kohort.spark.source.lookup import DataLossError, Lookup
+from kohort.spark.source.positions import GroupOffsets, Known, Origin, Start, Topic, group_offsets
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.consumer.api import Consumer
+    from kohort.spark.source.membership import Membership
+
+log = logging.getLogger("kohort.spark")
+
+# Spark asks about every 12 ms when a query is idle; the brokers are not asked as often.
+MAX_AGE_S = 0.1
+# A broker that has just started may not know a topic yet.
+MISSING_GRACE_S = 5.0
+
+
+class PositionConflictError(KohortError, RuntimeError):
+    """Group and checkpoint disagree, and `positions=fail` leaves the choice to the operator."""
+
+
+class TopicsChangedError(KohortError):
+    """Partitions went away while the brokers were asked about them: begin again, without them."""
+
+
+class Placing:
+    """Places partitions, and notices when what they held is gone.
+
+    Args:
+        options: The query's options.
+        consumer: Asks the brokers.
+        lookup: Knows `startingOffsets`.
+    """
+
+    def __init__(self, options: SourceOptions, consumer: Consumer, lookup: Lookup) -> None:
+        self._options = options
+        self._consumer = consumer
+        self._lookup = lookup
+        lookup.look_again = self._look_again
+        self._topics: dict[str, Topic] = {}
+        self._partitions: frozenset[TopicPartition] | None = None
+        self._asked_at = float("-inf")
+        self._missing_since: dict[str, float] = {}
+        # What the last finished batch says of the topics that this query has read.
+        self._counts: dict[str, int] = {}
+        self._before: dict[str, Topic] = {}
+        self._remade: set[str] = set()
+        self._learned: Manifest | None = None
+        # Whether a partition was placed, as far as the checkpoint and this run tell.
+        self._has_placed = False
+        # Where partitions start that were not given out at the query's first batch.
+        self._firsts: dict[TopicPartition, int] = {}
+        # Where the group was when a batch was repeated from there on.
+        self._resumed: dict[TopicPartition, int] = {}
+        # To be read from the beginning, whatever the group says.
+        self._anew: set[TopicPartition] = set()
+        # Partitions that have come while this query runs; until a query begins them.
+        self._added: set[TopicPartition] = set()
+        # What the checkpoint names or this run has placed; and whether the checkpoint named any
+        # when the run began: without one, a group's offsets are simply where the query goes on.
+        self._named: set[TopicPartition] = set()
+        self._continues = False
+        self._lost_partitions = 0
+        # Group's offsets about which something was said; a partition may come and go.
+        self._told: set[tuple[TopicPartition, int]] = set()
+
+    @property
+    def wanted(self) -> str:
+        """What the query reads, for people."""
+        return self._lookup.wanted
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The subscribed topics as they were when the brokers were asked last."""
+        return self._topics
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Return all partitions that the query and the other members of its group read."""
+        if self._partitions is None:
+            counts = {name: topic.count for name, topic in self._topics.items()}
+            self._partitions = self._lookup.partitions(counts)
+        return self._partitions
+
+    # ------------------------------------------------------------------------ what topics there are
+
+    def learn(self, batch: Manifest) -> None:
+        """Take over what the checkpoint knows of the topics.
+
+        Raises:
+            DataLossError: A topic was recreated since, and `failOnDataLoss` is true.
+        """
+        if batch == self._learned:  # idle triggers name the last batch again
+            return
+        if self._learned is None:
+            self._continues = bool(batch.ranges)
+        self._learned = batch
+        for name, topic in batch.topics.items():
+            self._compare(name, topic)
+        self._await_topics(batch.topics)
+        for name, number in batch.ranges:
+            self._count(name, number + 1)
+        for name, topic in batch.topics.items():
+            self._count(name, topic.count)
+        self._has_placed = self._has_placed or bool(batch.ranges)
+        self._named |= {place for place in batch.ranges if place.topic not in self._remade}
+        for place, first in batch.firsts.items():
+            if place.topic not in self._remade:
+                self._firsts[place] = first
+
+    def _await_topics(self, known: Iterable[str]) -> None:
+        """Look a while for topics that the checkpoint knows: they are gone, or come yet.
+
+        Raises:
+            DataLossError: One is gone, and `failOnDataLoss` is true.
+        """
+        pause = threading.Event()
+        missing = self._lookup.selected(known) - self._topics.keys()
+        for name in missing:
+            self._missing_since.setdefault(name, time.monotonic())
+        while self._is_missing(missing):
+            pause.wait(MAX_AGE_S)
+            self.refresh()
+
+    def _is_missing(self, names: Iterable[str]) -> bool:
+        """Whether topics are missing that may come yet."""
+        return any(self._missing_since.get(name, inf) < inf for name in names)
+
+    def _compare(self, name: str, before: Topic) -> None:
+        now = self._topics.get(name, Topic("", 0))
+        is_other = before.topic_id and now.topic_id and before.topic_id != now.topic_id
+        if is_other and name not in self._remade:
+            self._remade.add(name)
+            self._counts[name] = 0  # all its partitions are new
+            self._firsts = {p: first for p, first in self._firsts.items() if p.topic != name}
+            self._named = {place for place in self._named if place.topic != name}
+            self._lookup.forget_ends()
+            self._data_loss(
+                f"topic {name} was deleted and recreated: its id was {before.topic_id} and is "
+                f"{now.topic_id}{_fewer(before, now)}",
+                "the new topic is read from its beginning",
+            )
+
+    def _count(self, name: str, count: int) -> None:
+        if name not in self._remade:
+            self._counts[name] = max(count, self._counts.get(name, 0))
+
+    def take_remade(self) -> frozenset[str]:
+        """Return the topics that were recreated since the last call: positions in them are void."""
+        taken = frozenset(self._remade)
+        self._remade.clear()
+        return taken
+
+    @property
+    def age_s(self) -> float:
+        """How long ago the brokers were asked for the topics."""
+        return time.monotonic() - self._asked_at
+
+    def refresh(self, max_age_s: float = MAX_AGE_S) -> None:
+        """Ask for the topics, unless they were asked for less than `max_age_s` seconds ago.
+
+        Raises:
+            DataLossError: A topic is gone or was recreated, and `failOnDataLoss` is true.
+            KafkaError: No topic is there, or no broker can be asked.
+        """
+        now = time.monotonic()
+        if now - self._asked_at < max_age_s:
+            return
+        found = self._lookup.describe()
+        self._asked_at = now
+        self._note_missing(found, now)
+        before = {**self._before, **self._topics}
+        if found != self._topics:
+            self._partitions = None
+        self._topics = found
+        if not (found or self._missing_since or self._options.pattern):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._lookup.wanted)
+        for name, topic in before.items():
+            self._compare(name, topic)
+            count = found.get(name, topic).count
+            self._added |= {TopicPartition(name, each) for each in range(topic.count, count)}
+        self._before = {**before, **found}
+
+    def _look_again(self, places: Iterable[TopicPartition]) -> None:
+        """Look whether partitions are there, as the brokers do not answer for them.
+
+        Raises:
+            DataLossError: A topic is gone or was recreated, and `failOnDataLoss` is true.
+            TopicsChangedError: They are not, or not the same.
+        """
+        self.refresh(max_age_s=0)
+        if self._remade or not self.partitions().issuperset(places):
+            raise TopicsChangedError("topics have changed while the brokers were asked about them")
+
+    def _note_missing(self, found: Mapping[str, Topic], now: float) -> None:
+        for name in self._topics.keys() - found.keys():
+            self._missing_since.setdefault(name, now)
+        for name in self._missing_since.keys() & found.keys():
+            del self._missing_since[name]
+        for name, since in self._missing_since.items():
+            if now - since > MISSING_GRACE_S:
+                self._missing_since[name] = inf  # said once
+                self._data_loss(f"topic {name} does not exist any more", "nothing is read from it")
+
+    def _data_loss(self, what: str, remedy: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}. Records may be lost. Set failOnDataLoss to false to go on: {remedy}"
+            )
+        log.warning("%s; failOnDataLoss is false: %s", what, remedy)
+
+    # ------------------------------------------------------------------------------ where to start
+
+    def place(self, membership: Membership) -> None:
+        """Give positions to partitions that are new here.
+
+        Raises:
+            DataLossError: What is to be read next is gone.
+            PositionConflictError: Group and checkpoint disagree, with `positions=fail`.
+        """
+        epoch, unplaced = membership.unplaced()
+        unplaced = frozenset(place for place in unplaced if place in self.partitions())
+        if not unplaced:
+            return
+        group = self.group()
+        # Ask for the topics after the offsets: deleting a topic deletes those as well, and what
+        # looks like an offset that has expired may be a topic that was recreated just now.
+        self.refresh(max_age_s=0)
+        if self._remade:
+            return  # the next trigger places them, when the old positions are forgotten
+        unplaced &= self.partitions()
+        self._added -= group.offsets.keys()
+        known = self._known(group, membership, epoch)
+        starts = {
+            place: Start(Origin.EARLIEST) if place in self._anew else known.start(place)
+            for place in unplaced
+        }
+        conflicts = [p for p in sorted(unplaced) if starts[p].is_conflict]
+        self._refuse([known.disagreement(place) for place in conflicts])
+        for place in sorted(unplaced):
+            self._tell(place, starts[place], group.offsets.get(place))
+        origins = {place: start.origin for place, start in starts.items()}
+        positions = self._positions(origins, known)
+        fresh = [p for p, o in origins.items() if o not in (Origin.GROUP, Origin.CHECKPOINT)]
+        began = epoch if group.began is None else group.began
+        membership.place(epoch, positions, group.offsets, fresh, began)
+        self._named |= membership.positions().keys()  # not what has moved on meanwhile
+        self._anew -= unplaced
+        self._added -= unplaced
+        self._has_placed = True
+        for name, topic in self._topics.items():
+            self._counts.setdefault(name, topic.count)
+
+    def firsts(self, membership: Membership) -> dict[TopicPartition, int]:
+        """Return where partitions start that may be given to this query after its first batch.
+
+        What arrives until then is to be read. It is nothing for partitions that the group has
+        begun: it has offsets for them, or its notes say so.
+        """
+        places = self.partitions() - membership.positions().keys()
+        late = [place for place in places if self._lookup.starts_at_latest(place)]
+        if not late:
+            return {}
+        group, (epoch, _) = self.group(), membership.unplaced()
+        known = self._known(group, membership, epoch)
+        late = [place for place in late if known.start(place).origin is Origin.STARTING]
+        return self._lookup.starting(late, "latest") if late else {}
+
+    def group(self) -> GroupOffsets:
+        """Return what the group has committed for the subscribed topics."""
+        if self._options.group_mode == "none":
+            return GroupOffsets()
+        return group_offsets(self._consumer.committed(*self.partitions()), self._topics)
+
+    def _known(self, group: GroupOffsets, membership: Membership, epoch: int) -> Known:
+        ends = {p: end for p, end in membership.finished().items() if p.topic in self._topics}
+        return Known(
+            group=group,
+            nonce=membership.nonce,
+            ends=ends,
+            counts=self._counts,
+            has_placed=self._has_placed,
+            firsts=self._firsts,
+            resumed=self._resumed,
+            epoch=epoch,
+            now_ms=int(time.time() * 1000),
+            policy=self._options.positions,
+            batch=0 if self._learned is None else self._learned.batch,
+            is_alone=self._is_alone,
+            added=frozenset(self._added),
+            unnamed=self.partitions() - self._named if self._continues else frozenset(),
+        )
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._options.exclusive or self._options.group_mode == "commitOnly"
+
+    def _positions(
+        self, origins: Mapping[TopicPartition, Origin], known: Known
+    ) -> dict[TopicPartition, int]:
+        of: dict[Origin, list[TopicPartition]] = {origin: [] for origin in Origin}
+        for place, origin in origins.items():
+            of[origin].append(place)
+        return {
+            **{place: known.group.offsets[place] for place in of[Origin.GROUP]},
+            **{place: known.ends[place] for place in of[Origin.CHECKPOINT]},
+            **{place: known.firsts[place] for place in of[Origin.FIRST]},
+            **self._lookup.begins(of[Origin.EARLIEST]),
+            **self._starting(of[Origin.STARTING]),
+        }
+
+    def _starting(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the options put partitions; what the logs do not have is not committed.
+
+        Raises:
+            OptionError: `startingOffsets` is not in a log, and `failOnDataLoss` is true.
+        """
+        if not places:
+            return {}
+        starts = self._lookup.starting(places, "latest")
+        if not isinstance(self._options.starting_offsets, Mapping):
+            return starts
+        logs = self._lookup.logs(places)
+        for place, start in sorted(starts.items()):
+            first, last = logs[place]
+            if not first <= start <= last:
+                starts[place] = self._start_beside_the_log(place, start, first, last)
+        return starts
+
+    def _start_beside_the_log(
+        self, place: TopicPartition, start: int, first: int, last: int
+    ) -> int:
+        what = (
+            f"{place.topic}-{place.partition} holds offsets {first} to {last}, and startingOffsets "
+            f"is {start}"
+        )
+        if self._options.fail_on_data_loss:
+            raise OptionError(
+                f"{what}. Nothing was read and nothing committed. Change startingOffsets, or set "
+                "failOnDataLoss to false to start at the beginning of the partition"
+            )
+        log.warning("%s; failOnDataLoss is false: it is read from its beginning", what)
+        return first
+
+    def _refuse(self, found: list[Disagreement]) -> None:
+        """Leave the choice to the operator, with `positions=fail`.
+
+        Raises:
+            PositionConflictError: Group and checkpoint disagree.
+        """
+        if found and self._options.positions == "fail":
+            raise PositionConflictError(
+                "positions is fail, and the group's offset and the checkpoint's disagree in "
+                f"{len(found)} of the partitions: {shown_choices(found)}. Set positions to group "
+                "or to checkpoint for one start"
+            )
+
+    def _tell(self, place: TopicPartition, start: Start, offset: int | None) -> None:
+        """Log what there is to say of a start, once for each offset of the group."""
+        if (start.warning or start.notice) and offset is not None:
+            if (place, offset) in self._told:
+                return
+            self._told.add((place, offset))
+        if start.warning:
+            log.warning("%s", start.warning)
+        elif start.notice:
+            log.info("%s", start.notice)
+
+    # --------------------------------------------------------------------- what there is to be read
+
+    def replayed(self, batch: Manifest) -> dict[TopicPartition, Range]:
+        """Return what is left to read of a batch that Spark runs again.
+
+        What the group has committed since is left out: another query has finished it, or an
+        operator does not want it. If this query has finished it itself, its checkpoint is an older
+        copy, see `Known.is_read_again`.
+
+        Raises:
+            DataLossError: It reads a topic that was recreated, and `failOnDataLoss` is true.
+            PositionConflictError: The group is not where the batch begins, and no lost commit
+                explains that, with `positions=fail`.
+        """
+        self.refresh()
+        ranges = trim(batch.ranges, {})
+        for name in {place.topic for place in ranges}:
+            before, now = batch.topics.get(name), self._topics.get(name)
+            if before and now and before.topic_id and now.topic_id not in ("", before.topic_id):
+                ranges = {place: at for place, at in ranges.items() if place.topic != name}
+        if self._options.positions == "checkpoint":
+            return ranges
+        group = self.group()
+        offsets = group.offsets
+        self._resumed = {p: offsets[p] for p, at in ranges.items() if offsets.get(p, -1) >= at[0]}
+        again = self._read_again(batch, ranges, group)
+        return trim(ranges, {p: offset for p, offset in offsets.items() if p not in again})
+
+    def _read_again(
+        self, batch: Manifest, ranges: Mapping[TopicPartition, Range], group: GroupOffsets
+    ) -> frozenset[TopicPartition]:
+        """Return the partitions of a repeated batch that are read whole, whatever the group says.
+
+        The batch begins where the checkpoint's last finished batch ends, so a group that is
+        elsewhere disagrees with the checkpoint as it does when no batch is open.
+
+        Raises:
+            PositionConflictError: They disagree, with `positions=fail`.
+        """
+        known = Known(
+            group=group,
+            nonce=batch.nonce,
+            ends={place: start for place, (start, _) in ranges.items()},
+            batch=batch.batch - 1,
+            is_alone=self._is_alone,
+            policy=self._options.positions,
+        )
+        starts = {place: known.start(place) for place in sorted(ranges.keys() & group.offsets)}
+        self._refuse([known.disagreement(p) for p, each in starts.items() if each.is_conflict])
+        for place, start in starts.items():
+            self._tell(place, start, group.offsets[place])
+        return frozenset(p for p, each in starts.items() if each.origin is Origin.CHECKPOINT)
+
+    def check(
+        self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> frozenset[TopicPartition]:
+        """Return the partitions whose next record is gone; they are to be read from the beginning.
+
+        Raises:
+            DataLossError: There are some, and `failOnDataLoss` is true.
+        """
+        asked = [place for place in positions.keys() & ends if positions[place] != ends[place]]
+        first = self._lookup.begins(asked)
+        gone = [p for p in asked if not first[p] <= positions[p] <= ends[p]]
+        for place in sorted(gone):
+            self._lost_partitions += 1
+            name = f"{place.topic}-{place.partition}"
+            self._data_loss(
+                f"{name} holds offsets {first[place]} to {ends[place]}, and the next to read is "
+                f"{positions[place]}: records were deleted before they were read, the log was cut, "
+                "or another program has set the group's offset there (kafka-consumer-groups "
+                "--reset-offsets sets another)",
+                f"{_lost(positions[place], first[place], ends[place])}{name} is read from its "
+                f"beginning, offset {first[place]} (loss {self._lost_partitions} of this query)",
+            )
+        self._anew.update(gone)
+        return frozenset(gone)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the end offsets of partitions that are there."""
+        there = frozenset(partitions) & self.partitions()
+        return self._lookup.ends(there)
+
+
+def _lost(position: int, first: int, end: int) -> str:
+    """Say how many offsets were passed over, where that is known."""
+    if position < first:
+        return f"{first - position} records at most (offsets {position} to {first - 1}) are lost; "
+    return f"what offsets {end} to {position - 1} held is lost, if it was there; "
+
+
+def _fewer(before: Topic, now: Topic) -> str:
+    """Say that a topic has lost partitions, empty when it has not."""
+    is_fewer = now.count < before.count
+    return f", and it had {before.count} partitions and has {now.count}" if is_fewer else ""

@@ -1,0 +1,130 @@
+"""The executor's half of the source: what a task is, and how it reads its ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pyspark.sql.datasource import InputPartition
+
+from kohort.spark.checkpoint.manifest import Range
+from kohort.spark.environment import log_like_spark
+from kohort.spark.options.source import SourceOptions
+from kohort.spark.source.latest import KEY, VALUE, latest
+from kohort.spark.source.tasks import Piece, TaskLimits, plan
+from kohort.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Fewer records mostly come with one fetch: there is nothing that a thread could read ahead.
+READ_AHEAD_FROM = 50_000
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task reads.
+
+    Attributes:
+        pieces: Ranges, read one after another.
+        topic_ids: Ids of their topics, as far as known (KIP-516): another topic of the same name
+            is never read instead.
+    """
+
+    pieces: tuple[Piece, ...]
+    topic_ids: Mapping[str, UUID]
+
+
+def tasks_of(
+    ranges: Mapping[TopicPartition, Range],
+    options: SourceOptions,
+    topic_ids: Mapping[str, UUID] | None = None,
+) -> list[RangePartition]:
+    """Return the tasks of a batch.
+
+    Args:
+        ranges: The ranges of the batch.
+        options: The options of the `load()`.
+        topic_ids: Ids of the topics; those without one are read by name.
+    """
+    limits = TaskLimits.of_this_machine(options.min_partitions, options.max_records_per_partition)
+    known = topic_ids or {}
+    tasks = []
+    for pieces in plan(ranges, limits):
+        topics = {piece.partition.topic for piece in pieces}
+        tasks.append(RangePartition(pieces, {name: known[name] for name in topics & known.keys()}))
+    return tasks
+
+
+def ids_in(offset: Mapping[str, object]) -> dict[str, UUID]:
+    """Return the topic ids that an offset of the source names; old ones name none."""
+    ids = offset.get("ids")
+    if not isinstance(ids, Mapping):
+        return {}
+    return {str(topic): UUID(str(each)) for topic, each in ids.items() if each}
+
+
+def read_task(
+    options: SourceOptions, task: InputPartition, columns: Sequence[str]
+) -> Generator[pa.RecordBatch, None, None]:
+    """Fetch the ranges of a task from the brokers, as Arrow batches.
+
+    While Spark takes one batch, the next is fetched and decoded.
+
+    Args:
+        options: The options of the `load()`.
+        task: What to read.
+        columns: The columns that Spark expects, in their order.
+
+    Raises:
+        RangeLostError: Records are gone, and the option `failOnDataLoss` is not false.
+        KafkaError: The brokers refuse, or none could be asked in time.
+    """
+    from kohort.spark.source.fetch.read_ahead import read_ahead
+
+    if type(task) is InputPartition:  # Spark's own, when there is nothing to read
+        return _nothing()
+    assert isinstance(task, RangePartition)
+    log_like_spark()
+    if sum(piece.size for piece in task.pieces) < READ_AHEAD_FROM:
+        return _read(options, task, columns)
+    return read_ahead(lambda: _read(options, task, columns))
+
+
+def _nothing() -> Generator[pa.RecordBatch, None, None]:
+    yield from ()
+
+
+def _read(
+    options: SourceOptions, task: RangePartition, columns: Sequence[str]
+) -> Generator[pa.RecordBatch, None, None]:
+    from kohort.spark.source.fetch.ranges import OffsetRange, RangeReader
+
+    reader = RangeReader(
+        options.bootstrap_servers, options.settings, fail_on_data_loss=options.fail_on_data_loss
+    )
+    for (topic, partition), start, end in task.pieces:
+        wanted = OffsetRange(topic, partition, start, end, task.topic_ids.get(topic))
+        yield from reader.read_columns(wanted, columns)
+
+
+def read_latest(
+    options: SourceOptions, task: InputPartition, columns: Sequence[str]
+) -> Generator[pa.RecordBatch, None, None]:
+    """Fetch the partitions of a task, and yield the last record of each key; raises as `read_task`.
+
+    Args:
+        options: The options of the `load()`.
+        task: Which partitions, from their beginnings.
+        columns: The columns that Spark expects, in their order.
+    """
+    if type(task) is InputPartition:  # Spark's own, when there is nothing to read
+        return
+    assert isinstance(task, RangePartition)
+    needed = tuple(dict.fromkeys((*columns, KEY, VALUE)))
+    for piece in task.pieces:
+        alone = RangePartition((piece,), task.topic_ids)
+        where = f"{piece.partition.topic}-{piece.partition.partition}"
+        yield from latest(read_task(options, alone, needed), columns, where)

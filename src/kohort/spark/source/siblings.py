@@ -1,0 +1,88 @@
+"""Finds two sources of one query that share a group: with `availableNow` they wait for each other.
+
+Spark asks the sources of a query for their batches one after the other, and begins to read when all
+have answered. The first one keeps its partitions until its batch is over; a second one of the same
+group waits for a share of them before it answers. Spark tells no source which query it is of. But
+it asks for the tasks of a batch at once when every source has answered, so a batch that is offered
+and not asked for waits for another source of its query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from pathlib import Path
+
+from kohort.spark.completion.control import SOURCE, Control
+from kohort.spark.options.source import SourceOptions
+from kohort.spark.source.query_state import GroupInUseError
+
+OFFERED = "offered-"
+# Between two looks at what the application's other sources do.
+LOOK_S = 1.0
+# Spark asks for the tasks of a batch some milliseconds after the last source has answered; a busy
+# machine takes seconds.
+UNASKED_MAX_S = 60.0
+
+
+class Siblings:
+    """The sources of this application that are members of the same group.
+
+    Args:
+        control: Where they are found.
+        options: Name the group.
+    """
+
+    def __init__(self, control: Control, options: SourceOptions) -> None:
+        self._control = control
+        self._group = options.group_id
+        servers = ",".join(sorted(options.bootstrap_servers.split(",")))
+        group = hashlib.sha256(f"{servers} {self._group}".encode()).hexdigest()[:32]
+        self._mark = f"{OFFERED}{group}"
+        # Batches that were not asked for: when they were offered, and when they were seen first.
+        self._seen: dict[Path, tuple[int, float]] = {}
+
+    def offered(self) -> None:
+        """Tell the others that Spark has got a batch, for which it has not asked yet."""
+        with contextlib.suppress(FileNotFoundError):  # temporary files may have been removed
+            (self._control.directory / self._mark).touch()
+
+    def asked(self) -> None:
+        """Tell the others that Spark has asked for the tasks of the batch."""
+        (self._control.directory / self._mark).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Check that no other source waits for this one, which waits for its share of the group.
+
+        Raises:
+            GroupInUseError: One has waited for too long: it is another source of the same query.
+        """
+        now = time.monotonic()
+        found = self._control.others(self._mark)
+        self._seen = {
+            mark: self._seen[mark] if self._seen.get(mark, (0, 0.0))[0] == at else (at, now)
+            for mark, at in found.items()
+        }
+        for mark, (_, since) in self._seen.items():
+            if now - since >= UNASKED_MAX_S and _is_alive(mark.parent):
+                raise GroupInUseError(
+                    f"this source waits for its share of group {self._group}, and another source "
+                    "of the same application has offered Spark a batch of that group "
+                    f"{now - since:.0f} s ago, which Spark has not begun to read: both are sources "
+                    "of one query and wait for each other. Give each load() of a query a "
+                    "kafka.group.id of its own"
+                )
+
+
+def _is_alive(source: Path) -> bool:
+    """Whether the process of a source is there: one that is killed leaves its directory."""
+    process = source.name.removeprefix(SOURCE).partition("-")[0]
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it runs as another user
+        pass
+    return True

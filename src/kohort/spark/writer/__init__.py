@@ -1,0 +1,1 @@
+"""Writing from Spark: to Kafka, and exactly once into Delta tables."""

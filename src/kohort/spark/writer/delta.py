@@ -1,0 +1,147 @@
+"""Exactly once from a Spark stream into a Delta Lake table (`kohort.delta.append`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from msgspec import Struct
+
+from kohort.delta.append import KEY_COLUMNS, DeltaOptions, TableAppend
+from kohort.delta.columns import check_types
+from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.positions import DeltaAppendError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+
+class DeltaAppend(TableAppend):
+    """Appends each batch of a stream to a Delta table exactly once; for `foreachBatch`.
+
+    It calls `install` for the session of the thread that makes it, so that the query may share its
+    group; on Spark Connect it cannot.
+
+    Args:
+        table: As for `TableAppend`, like all further arguments.
+        group_id: The consumer group.
+        **options: The optional ones.
+    """
+
+    def __init__(self, table: str | Path, group_id: str, **options: Unpack[DeltaOptions]) -> None:
+        from kohort.spark.completion.listening import install_where_possible, present_session
+
+        super().__init__(table, group_id, **options)
+        install_where_possible(present_session())
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Append one batch.
+
+        Raises:
+            DeltaAppendError: The table's columns differ, others kept winning the commit, or the
+                batch may be of another topic than the table's positions.
+            RepeatedBatchError: This run of the query has given the batch to the table before.
+            ValueError: The frame lacks topic, partition or offset.
+        """
+        from kohort.spark.checkpoint.batch_ids import topic_ids
+        from kohort.spark.writer.one_call import only_call
+
+        check_key_columns(frame.columns)
+        sink = f"DeltaAppend({self._storage.uri}, {self._group_id})"
+        with only_call(sink, frame, batch_id):
+            ids = topic_ids(frame) or self._topic_ids
+            self.append(
+                _FrameRows(frame), arrow_schema(frame.schema, self._storage.uri), batch_id, ids
+            )
+
+
+def check_key_columns(columns: Sequence[str]) -> None:
+    """Refuse a stream without the columns by which records are recognised.
+
+    Args:
+        columns: Names of the stream's columns.
+
+    Raises:
+        ValueError: Names what is there and what is missing.
+    """
+    missing = [name for name in KEY_COLUMNS if name not in columns]
+    if missing:
+        raise ValueError(
+            f"DeltaAppend needs the columns {', '.join(KEY_COLUMNS)} of the source; "
+            f"the stream has {', '.join(columns)}. Keep them in select, and pass "
+            "keep_offsets=False if the table shall not have them"
+        )
+
+
+class _FrameRows(Struct, frozen=True):
+    """The rows of a Spark DataFrame, written by Spark's executors."""
+
+    frame: DataFrame
+
+    def write(self, task: ArrowTask) -> list[TaskReport]:
+        rows = run_task(self.frame, task)
+        return [TaskReport.from_json(text) for text in rows]
+
+
+def run_task(frame: DataFrame, task: ArrowTask) -> list[str]:
+    """Run a task on the executors, and return the reports that it yields.
+
+    Args:
+        frame: The rows.
+        task: Takes batches with the frame's columns and yields batches with a text, `report`.
+    """
+    if any(set(name) & set(".`") for name in frame.columns):
+        frame, task = _with_plain_names(frame, task)
+    return [row["report"] for row in frame.mapInArrow(task, "report string").collect()]
+
+
+def _with_plain_names(frame: DataFrame, task: ArrowTask) -> tuple[DataFrame, ArrowTask]:
+    """Give columns other names on the way, and their own again in the task.
+
+    Spark's `mapInArrow` looks columns up by name, and takes a dot for a field inside one.
+    """
+    names = frame.columns
+
+    def named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))), named
+
+
+def arrow_schema(schema: StructType, table: str) -> pa.Schema:
+    """Return the columns of a DataFrame as Arrow has them.
+
+    Args:
+        schema: The columns.
+        table: Name of the table for error messages.
+
+    Raises:
+        DeltaAppendError: Names a column that a Delta table cannot have.
+    """
+    import pyarrow as pa
+
+    found = pa.schema([_arrow_field(column, table) for column in schema])
+    check_types(found, table)
+    return found
+
+
+def _arrow_field(column: StructField, table: str) -> pa.Field:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    kind = column.dataType.simpleString()
+    failure: Exception | None = None
+    remedy = "make a text of it with to_json"
+    if "variant" not in kind:  # which Arrow has as a structure of two binaries
+        remedy = "cast it"
+        try:
+            return to_arrow_schema(StructType([column]), timezone="UTC").field(0)
+        except Exception as error:  # noqa: BLE001  # PySparkTypeError, or what pyarrow raises
+            failure = error
+    raise DeltaAppendError(
+        f"{table}: column {column.name!r} is {kind}, which cannot be written to a Delta table; "
+        f"{remedy} in the stream, or leave it out"
+    ) from failure

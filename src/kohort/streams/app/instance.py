@@ -1,0 +1,191 @@
+"""One instance of a program, and queries of its stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from immutables import Map
+
+from kohort.client.producer.partitioner import partition_for_key
+from kohort.errors import ConfigError
+from kohort.region.settings import ClientSettings
+from kohort.streams.app.api import Decoded, StoreKind
+from kohort.streams.app.application import ProgramTask, application_of
+from kohort.streams.app.steps import Storing
+from kohort.streams.app.topology import Part, Program
+from kohort.streams.assignment.tasks import Task
+from kohort.streams.errors import KeyElsewhereError, NoSuchStoreError, NotRunningError
+from kohort.streams.events import StreamsEvent
+from kohort.streams.runtime.running import StreamsInstance
+from kohort.streams.settings import StreamSettings
+
+
+class Found(NamedTuple):
+    """The answer to a query.
+
+    Attributes:
+        value: The value; None: the store has none for the key.
+        task: The task that has the key.
+        is_owner: Whether this instance processes it.
+        lag: How many offsets of the changelog it is behind; None: not known.
+    """
+
+    value: Decoded
+    task: Task
+    is_owner: bool
+    lag: int | None
+
+
+class ProgramInstance(StreamsInstance):
+    """An instance of a program, to run on one event loop.
+
+    Args:
+        program: The program.
+        state_dir: Where state is kept; each process needs one of its own.
+        store: "rocksdb", or "memory".
+        settings: How this instance works.
+        clients: Kafka's settings in snake_case.
+        on_event: Called with each event, on the loop.
+
+    Raises:
+        ConfigError: A setting is missing or unknown, or reserved for the runtime.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        state_dir: str | Path | None,
+        store: StoreKind = "rocksdb",
+        settings: StreamSettings | None = None,
+        clients: ClientSettings = Map(),
+        on_event: Callable[[StreamsEvent], None] | None = None,
+    ) -> None:
+        application = application_of(program, _folder(program, state_dir, store))
+        super().__init__(application, settings, clients, on_event)
+        self._program = program
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the instance answers queries over HTTP; empty: nowhere."""
+        return self._url
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of the program's stores."""
+        return tuple(sorted(step.name for part in self._program.parts for step in part.stores))
+
+    async def run(self) -> None:
+        """Be a member of the group until `stop`; see `StreamsInstance.run`.
+
+        Raises:
+            StreamsError: See there.
+            KafkaError: See there.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with self._served():
+                await super().run()
+        finally:
+            self._loop = None
+
+    @asynccontextmanager
+    async def _served(self) -> AsyncIterator[None]:
+        if self._settings.query_listen is None:
+            yield
+            return
+        from kohort.streams.serving import QueryServer
+
+        async with QueryServer(self, self._settings) as server:
+            self._url = server.url
+            yield
+
+    def stop_soon(self) -> None:
+        """Call `stop` on the loop; any thread may call this."""
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self.stop)
+        else:
+            self.stop()
+
+    def query(self, store: str, key: object, *, stale: bool = False) -> Decoded:
+        """Return the value that a store has for a key, None without one.
+
+        Args:
+            store: Name of the store.
+            key: The key; a `WindowedKey` of a store with windows.
+            stale: Whether a learner or a standby of this instance may answer, with older state.
+
+        Raises:
+            NotRunningError: The instance is not running.
+            NoSuchStoreError: The program has no store of that name.
+            KeyElsewhereError: Another instance processes the key's task; the error names it.
+        """
+        loop = self._loop
+        if loop is None:
+            raise NotRunningError(f"this instance of {self._program.application} is not running")
+        try:
+            is_here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            return self.find(store, key, stale=stale).value
+
+        async def query() -> Decoded:
+            return self.find(store, key, stale=stale).value
+
+        return asyncio.run_coroutine_threadsafe(query(), loop).result()
+
+    def find(self, store: str, key: object, *, stale: bool = False) -> Found:
+        """Query on the loop of `run`; the result also has the task, its role and its lag."""
+        part, step = self.step_of(store)
+        task = Task(part.number, self._partition(part, step, key))
+        work = self.running_task(task)
+        followed = self.followed_task(task) if work is None and stale else None
+        work, lag = followed or (work, 0)
+        if not isinstance(work, ProgramTask):
+            start = self.start_of(task)
+            owner = ("", "") if start is None else (start.member, start.url)
+            raise KeyElsewhereError(store, str(task), *owner)
+        return Found(step.get(work.stores[store], key), task, followed is None, lag)
+
+    def step_of(self, store: str) -> tuple[Part, Storing]:
+        """Return the step that has a store, and its part of the program.
+
+        Raises:
+            NoSuchStoreError: The program has no store of that name.
+        """
+        for part in self._program.parts:
+            for step in part.stores:
+                if step.name == store:
+                    return part, step
+        names = ", ".join(self.stores) or "none"
+        raise NoSuchStoreError(
+            f"{self._program.application} has no store {store!r}; it has {names}"
+        )
+
+    def _partition(self, part: Part, step: Storing, key: object) -> int:
+        count = self.partitions_of(part.topics[0])
+        if not count:
+            raise NotRunningError(f"this instance of {self._program.application} is just starting")
+        return partition_for_key(step.partition_key(key), count)
+
+
+def _folder(program: Program, state_dir: str | Path | None, store: str) -> Path | None:
+    if store not in ("rocksdb", "memory"):
+        raise ConfigError(f'store={store!r} is neither "rocksdb" nor "memory"')
+    if store == "memory":
+        if state_dir is not None:
+            raise ConfigError('state_dir is for store="rocksdb"; with store="memory" leave it out')
+        return None
+    if state_dir is None and any(part.stores for part in program.parts):
+        raise ConfigError(
+            f"{program.application} has state: give state_dir, a directory that outlives the"
+            ' process and that no other process uses, or store="memory" to replay all of it from'
+            " the changelogs at each start"
+        )
+    return None if state_dir is None else Path(state_dir)

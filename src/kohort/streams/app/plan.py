@@ -1,0 +1,88 @@
+"""The steps of a program while it is being built, and helpers of the methods that add them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+from kohort.streams.app.names import check_name
+from kohort.streams.app.serdes import Serde, SerdeLike, serde_of
+from kohort.streams.app.steps import Step
+from kohort.streams.errors import BuildError
+
+V = TypeVar("V")
+T = TypeVar("T")
+
+NoState: TypeAlias = Any
+"""Stands for a missing state."""
+
+
+class Plan:
+    """The steps of a program, as they are added.
+
+    Attributes:
+        name: Name of the application.
+        steps: The steps so far.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.steps: list[Step] = []
+        self._names: set[str] = set()
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next step."""
+        return len(self.steps)
+
+    def next_step(self, kind: str, name: str | None) -> tuple[str, int]:
+        """Return the name of the next step, which depends on the program alone, and its number.
+
+        Raises:
+            BuildError: The name is taken, or not allowed for a topic.
+        """
+        label = f"{kind}-{self.next_number}" if name is None else check_name(f"a {kind} step", name)
+        if label in self._names:
+            raise BuildError(f"two steps have the name {label!r}; give one of them another name=")
+        return label, self.next_number
+
+    def add(self, step: Step) -> None:
+        """Add a step."""
+        self._names.add(step.name)
+        self.steps.append(step)
+
+
+def optional(given: SerdeLike[T] | None, where: str) -> Serde[T] | None:
+    """Return a serde that may be left out."""
+    return None if given is None else serde_of(given, where)
+
+
+def needed(known: Serde[V] | None, given: SerdeLike[V] | None, where: str) -> Serde[V]:
+    """Return the given serde, or else the known one.
+
+    Raises:
+        BuildError: There is neither.
+    """
+    if given is not None:
+        return serde_of(given, where)
+    if known is None:
+        raise BuildError(
+            f'{where} needs the serde of its values: add value="json" (or another one) to the map,'
+            " flat_map or join before it, or here"
+        )
+    return known
+
+
+def no_state() -> NoState:
+    """Return the marker for a missing state: a reduction begins with a value."""
+    return None
+
+
+def reducing(function: Callable[[V, V], V | Awaitable[V]]) -> Callable[[V, V], V | Awaitable[V]]:
+    """Turn a function that reduces into one that folds: the first value is the state."""
+    return lambda state, each: each if state is None else function(state, each)
+
+
+def plus_one(count: int, _: object) -> int:
+    """Count."""
+    return count + 1

@@ -1,0 +1,92 @@
+"""Members of one application run one program: its digest is in the control topic.
+
+An instance compares its digest with that one when it starts. If the group has no members, a new
+program replaces the old one. If two instances start at once with different programs, the one whose
+record came first reads the other's and stops. Until then both are members, and if they read
+different topics, the leader cannot make a plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from kohort.client.admin.aio import AsyncAdminClient
+from kohort.errors import ErrorCode, KafkaError
+from kohort.region.settings import ClientSettings, admin_settings
+from kohort.streams.errors import DifferentProgramError
+from kohort.streams.log.control import ControlLog
+from kohort.streams.log.records import ControlState, ProgramNoted
+from kohort.streams.runtime.interface import Application
+
+_HEARD_S = 30.0
+"""How long reading the control topic to its end may take."""
+
+
+async def check_program(
+    application: Application, control: ControlLog, clients: ClientSettings
+) -> None:
+    """Compare the program with the members' and write it, before `ControlLog.follow` runs.
+
+    Raises:
+        DifferentProgramError: The group has members that run another program, or another one was
+            just written.
+        KafkaError: The brokers cannot be reached.
+    """
+    if not application.digest:
+        return
+    state = await control.read_to_end()
+    if state.program is not None and state.program.digest == application.digest:
+        return
+    refused = different(application, state)
+    if refused is not None and await _has_members(application.name, clients):
+        raise refused
+    now_ms = time.time_ns() // 1_000_000
+    await control.append(ProgramNoted(digest=application.digest, at=now_ms))
+    overtaken = different(application, await control.read_to_end())
+    if overtaken is not None:
+        raise overtaken
+
+
+async def is_of_the_group(application: Application, control: ControlLog) -> bool:
+    """Whether the program is the last one in the log; `ControlLog.follow` must be running.
+
+    False also where that is not known: the log has no program, or no broker answers in time.
+
+    Raises:
+        DifferentProgramError: Another one was written after it.
+        KafkaError: The brokers cannot be reached.
+    """
+    try:
+        async with asyncio.timeout(_HEARD_S):
+            state = await control.caught_up()
+    except TimeoutError:
+        return False
+    overtaken = different(application, state)
+    if overtaken is not None:
+        raise overtaken
+    return bool(application.digest) and state.program is not None
+
+
+def different(application: Application, state: ControlState) -> DifferentProgramError | None:
+    """Return the error if the program differs from the one in the control topic, else None."""
+    said = state.program
+    if not application.digest or said is None or said.digest == application.digest:
+        return None
+    return DifferentProgramError(
+        f"members run another program under the name {application.name} (digest {said.digest}, here"
+        f" {application.digest}): steps, names, topics and serdes must be the same. Stop all of"
+        " them first, or give this one another name; a member that was killed counts until its"
+        " session has ended"
+    )
+
+
+async def _has_members(group: str, clients: ClientSettings) -> bool:
+    async with AsyncAdminClient(**admin_settings(clients)) as admin:
+        try:
+            found = await admin.describe_groups([group])
+        except KafkaError as error:
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            return False
+    return bool(found[group].members)

@@ -1,0 +1,84 @@
+"""The settings and the membership of an instance's consumer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from kohort.client import AsyncConsumer
+from kohort.errors import ConfigError
+from kohort.group.member.classic.session import MemberState
+from kohort.region.settings import ClientSettings
+from kohort.streams.assignor import LearnerAssignor
+from kohort.streams.runtime.interface import Application
+
+if TYPE_CHECKING:
+    from kohort.client.config.settings import ConsumerSettings
+
+# Settings that are reserved for the runtime.
+_OURS = frozenset(
+    {
+        "group_id",
+        "group_protocol",
+        "partition_assignment_strategy",
+        "enable_auto_commit",
+        "enable_auto_offset_store",
+        "allow_auto_create_topics",
+        "key_deserializer",
+        "value_deserializer",
+    }
+)
+
+
+def check_clients(application: Application, clients: ClientSettings) -> None:
+    """Check the settings that a user gives to the clients of an application.
+
+    Raises:
+        ConfigError: One is reserved for the runtime, or would lose records of internal topics.
+    """
+    ours = sorted(_OURS.intersection(clients))
+    if ours:
+        raise ConfigError(f"a stream application sets {', '.join(ours)} itself")
+    reset = clients.get("auto_offset_reset", "earliest")
+    if application.repartitions and reset != "earliest":
+        raise ConfigError(
+            f"auto_offset_reset={reset!r}: {application.name} has repartition topics, and the"
+            " first records of those would be lost; it must be 'earliest'"
+        )
+
+
+def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
+    """Ask for a rebalance, unless the member is joining the next generation already.
+
+    Its claim there has the same effect. A request would lead to one more rebalance after that.
+    """
+    membership = consumer.core.membership
+    if membership is None or membership.member.session.state is not MemberState.PREPARING_REBALANCE:
+        consumer.enforce_rebalance(reason)
+
+
+def is_session_over(consumer: AsyncConsumer) -> bool:
+    """Whether tasks may have other owners: a session has passed without an answer."""
+    membership = consumer.core.membership
+    return membership is not None and membership.is_session_over
+
+
+def is_out_for_good(consumer: AsyncConsumer) -> bool:
+    """Whether the member has given up, so that each further poll raises the same error."""
+    membership = consumer.core.membership
+    return membership is not None and membership.fatal is not None
+
+
+def member_settings(
+    application: Application, clients: ClientSettings, assignor: LearnerAssignor
+) -> ConsumerSettings:
+    """Return the settings of the member's consumer."""
+    settings = {
+        "auto_offset_reset": "earliest",
+        **clients,
+        "group_id": application.name,
+        "group_protocol": "classic",
+        "partition_assignment_strategy": assignor,
+        "enable_auto_commit": False,
+        "allow_auto_create_topics": False,
+    }
+    return cast("ConsumerSettings", settings)

@@ -1,0 +1,1 @@
+"""How messages are declared, compiled, and written and read as bytes."""

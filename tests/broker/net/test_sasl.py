@@ -1,0 +1,144 @@
+"""The gate of a listener with SASL: nobody passes without a password, whatever is sent."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kohort.broker import BrokerConfig, EmbeddedBroker, Security
+from kohort.broker.log.storage import Storage
+from kohort.broker.net.credentials import Credentials
+from kohort.broker.net.sasl import MECHANISMS, RefusedError
+from kohort.errors import ConfigError, ErrorCode
+from kohort.wire.codec.limits import DEFAULT_LIMITS
+from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.messages.metadata import MetadataRequest
+from kohort.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.broker.peer import Peer
+
+USERS = {"alice": "alice-secret"}
+CREDENTIALS = Credentials(USERS, MECHANISMS, Path("nowhere"), Storage())
+METADATA = MetadataRequest(topics=()), 12
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    security = Security("SASL_PLAINTEXT", users=USERS)
+    with EmbeddedBroker(security=security) as started:
+        yield started
+
+
+@pytest.fixture
+def peer(broker: EmbeddedBroker) -> Iterator[Peer]:
+    with Peer(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+def log_in(peer: Peer, password: str, mechanism: str = "PLAIN") -> int:
+    assert peer.ask(SaslHandshakeRequest(mechanism=mechanism), 1).error_code == 0
+    message = SaslAuthenticateRequest(auth_bytes=b"\0alice\0" + password.encode())
+    return peer.ask(message, 2).error_code
+
+
+def test_who_has_logged_in_is_served(peer: Peer) -> None:
+    assert peer.ask(ApiVersionsRequest(), 3).error_code == 0  # clients ask that first
+    assert log_in(peer, "alice-secret") == 0
+    assert peer.ask(*METADATA).brokers
+
+
+def test_nothing_is_served_before(peer: Peer) -> None:
+    peer.send(*METADATA)
+    assert peer.is_closed()
+
+
+def test_a_wrong_password_ends_the_connection(peer: Peer) -> None:
+    assert log_in(peer, "alice-secre") == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert peer.is_closed()
+
+
+def test_an_exchange_begins_with_the_handshake(peer: Peer) -> None:
+    answer = peer.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), 2)
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert peer.is_closed()
+
+
+def test_a_mechanism_that_is_not_enabled_is_refused_with_those_that_are(peer: Peer) -> None:
+    answer = peer.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert answer.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def test_another_user_cannot_take_over_a_connection(broker: EmbeddedBroker) -> None:
+    security = Security("SASL_PLAINTEXT", users={**USERS, "bob": "bob-secret"})
+    with EmbeddedBroker(security=security) as started, Peer(started.bootstrap_servers) as peer:
+        assert log_in(peer, "alice-secret") == 0
+        assert peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        answer = peer.ask(SaslAuthenticateRequest(auth_bytes=b"\0bob\0bob-secret"), 2)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert "principals" in (answer.error_message or "")
+
+
+def test_a_client_that_has_not_logged_in_is_not_listened_to_for_long(peer: Peer) -> None:
+    rest = bytes(DEFAULT_LIMITS.max_unauthenticated_frame_bytes)
+    peer.socket.sendall(struct.pack(">ihhi", 8 + len(rest), 18, 3, 1) + rest)
+    assert peer.is_closed()
+
+
+@given(
+    mechanism=st.sampled_from(sorted(MECHANISMS)),
+    messages=st.lists(st.binary(max_size=80) | st.just(b"n,,n=alice,r=abc"), max_size=3),
+)
+def test_no_bytes_are_a_way_in(mechanism: str, messages: list[bytes]) -> None:
+    exchange = MECHANISMS[mechanism](CREDENTIALS)
+    with suppress(RefusedError):
+        for message in messages:
+            assert isinstance(exchange.answer(message), bytes)
+    assert exchange.user is None
+
+
+def test_an_unknown_user_is_challenged_like_a_known_one() -> None:
+    for name in (b"alice", b"nobody"):
+        found = {
+            MECHANISMS["SCRAM-SHA-256"](CREDENTIALS)
+            .answer(b"n,,n=" + name + b",r=abc")
+            .split(b",")[1]
+            for _ in range(3)
+        }
+        assert len(found) == 1  # the salt of a name does not change
+
+
+def test_passwords_are_in_no_text() -> None:
+    security = Security("SASL_SSL", users=USERS)
+    texts = repr(security) + repr(CREDENTIALS) + repr(BrokerConfig(security=security))
+    assert "alice-secret" not in texts
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"protocol": "PLAINTEXT"}, "is not SSL"),
+        ({"protocol": "SASL_SSL"}, "needs users"),
+        ({"protocol": "SASL_SSL", "users": USERS, "mechanisms": ["GSSAPI"]}, "GSSAPI"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Security(**given)  # type: ignore[arg-type]  # that is the point
+
+
+def test_other_machines_reach_only_what_demands_authentication() -> None:
+    with pytest.raises(ConfigError, match="requires no authentication"):
+        BrokerConfig(host="0.0.0.0", security=Security("SSL"))
+    BrokerConfig(host="0.0.0.0", security=Security("SSL", client_certificates=True))
+    BrokerConfig(host="0.0.0.0", security=Security("SASL_SSL", users=USERS))
+
+
+def test_a_user_that_there_is_not_has_no_settings() -> None:
+    with pytest.raises(ConfigError, match="'bob' is none of"):
+        Security("SASL_PLAINTEXT", users=USERS).client_settings("bob")
