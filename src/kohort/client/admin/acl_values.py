@@ -70,12 +70,12 @@ class AclBinding(Struct, frozen=True, kw_only=True, order=True):
     Attributes:
         resource_type: "topic", "group", "cluster", "transactional_id", "delegation_token" or
             "user".
-        name: Name of the resource; "*" for all of a type, "kafka-cluster" for the cluster.
+        name: Name of the resource; `*` for all of a type, `kafka-cluster` for the cluster.
         pattern_type: "literal", or "prefixed" for all whose names begin with `name`.
-        principal: For whom, as "User:alice"; "User:*" for everybody.
-        host: From which address; "*" for any.
-        operation: What is done, as "read" or "describe_configs"; "all" for everything.
-        permission_type: "allow" or "deny"; what is denied goes before what is allowed.
+        principal: The user, such as `User:alice`; `User:*` for all users.
+        host: The address that the user connects from; `*` for any.
+        operation: The operation, such as "read" or "describe_configs"; "all" for all of them.
+        permission_type: "allow" or "deny"; a denial takes precedence.
     """
 
     resource_type: AclResourceType
