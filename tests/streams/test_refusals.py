@@ -122,6 +122,23 @@ async def _used_by_another(case: Case) -> None:
         await consumer.commit({place: 1})
 
 
+def test_a_group_of_its_name_in_which_brokers_assign(servers: str) -> None:
+    """They would let an instance in, and give it nothing that it understands."""
+    asyncio.run(_assigned_by_brokers(Case(servers)))
+
+
+async def _assigned_by_brokers(case: Case) -> None:
+    async with AsyncConsumer(
+        bootstrap_servers=case.address, group_id=case.name, group_protocol="consumer"
+    ) as consumer:
+        consumer.subscribe([case.output])
+        while not consumer.assignment():
+            await consumer.poll(100)
+        text = await _refused(case.application(), case.address, StreamsError)
+        assert f"group {case.name} has members of the consumer protocol (KIP-848)" in text
+        assert "give the application another name" in text
+
+
 def test_a_changelog_that_lost_its_end(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restoring, "_APPEARS_S", 0.5)
     case = Case(servers)

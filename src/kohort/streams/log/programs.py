@@ -12,9 +12,10 @@ import asyncio
 import time
 
 from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.admin.values import GroupDescription
 from kohort.errors import ErrorCode, KafkaError
 from kohort.region.settings import ClientSettings, admin_settings
-from kohort.streams.errors import DifferentProgramError
+from kohort.streams.errors import DifferentProgramError, StreamsError
 from kohort.streams.log.control import ControlLog
 from kohort.streams.log.records import ControlState, ProgramNoted
 from kohort.streams.runtime.interface import Application
@@ -81,12 +82,36 @@ def different(application: Application, state: ControlState) -> DifferentProgram
     )
 
 
+async def check_group(admin: AsyncAdminClient, group: str) -> None:
+    """Check that brokers do not assign the partitions of a group: members would get no plan.
+
+    Raises:
+        StreamsError: They do, since it has members of the consumer protocol (KIP-848).
+        KafkaError: The brokers cannot be asked.
+    """
+    found = await _described(admin, group)
+    members = [] if found is None or found.type != "consumer" else found.members
+    others = [
+        f"{each.client_id} on {each.client_host}" for each in members if each.type == "consumer"
+    ]
+    if others:
+        raise StreamsError(
+            f"group {group} has members of the consumer protocol (KIP-848), to which brokers assign"
+            f" partitions, so no task could be given to an instance: {', '.join(others)}. Stop"
+            " them, or give the application another name"
+        )
+
+
 async def _has_members(group: str, clients: ClientSettings) -> bool:
     async with AsyncAdminClient(**admin_settings(clients)) as admin:
-        try:
-            found = await admin.describe_groups([group])
-        except KafkaError as error:
-            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-            return False
-    return bool(found[group].members)
+        found = await _described(admin, group)
+    return found is not None and bool(found.members)
+
+
+async def _described(admin: AsyncAdminClient, group: str) -> GroupDescription | None:
+    try:
+        return (await admin.describe_groups([group]))[group]
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None

@@ -30,7 +30,7 @@ from kohort.streams.assignor import Clock, LearnerAssignor
 from kohort.streams.errors import DifferentProgramError, TaskFailedError
 from kohort.streams.events import RebalanceAsked, StreamsEvent
 from kohort.streams.log.control import ControlLog
-from kohort.streams.log.programs import check_program, different, is_of_the_group
+from kohort.streams.log.programs import check_group, check_program, different, is_of_the_group
 from kohort.streams.log.records import ControlState, Started
 from kohort.streams.runtime.changelogs import check_changelogs
 from kohort.streams.runtime.committing import changelog_table
@@ -191,8 +191,8 @@ class StreamsInstance:
 
         Raises:
             StreamsError: The application cannot run: topics are missing or do not fit, members
-                run another program, or another instance has the state directory. Or tasks have
-                failed: their exceptions are causes.
+                run another program or use the consumer protocol, or another instance has the state
+                directory. Or tasks have failed: their exceptions are causes.
             KafkaError: The brokers refuse a request that all tasks need.
         """
         with self._application.hold_state():
@@ -252,6 +252,7 @@ class StreamsInstance:
     async def _prepare(self) -> Lags:
         await asyncio.to_thread(warm_up)
         async with AsyncAdminClient(**admin_settings(self._clients)) as admin:
+            await check_group(admin, self._application.name)
             self._counts = await prepare(
                 admin, self._application, self._settings.replication_factor
             )
