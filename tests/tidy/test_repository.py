@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +40,19 @@ def complaints(check: Callable[[str], Iterator[str]], paths: Iterator[str]) -> l
 
 def test_files_are_short() -> None:
     assert complaints(checks.long_file, select(*CODE)) == []
+
+
+# A folder with more modules than this hides what belongs together.
+FOLDER_MODULES_MAX = 18
+# One module for each family of requests, and for each command.
+LARGE_FOLDERS = {"src/kohort/wire/messages", "src/kohort/cli"}
+
+
+def test_folders_have_few_modules() -> None:
+    modules = (path for path in select(".py", ".pyx", under=("src/",)) if "__init__" not in path)
+    counts = Counter(str(Path(path).parent) for path in modules)
+    large = {folder for folder, count in counts.items() if count > FOLDER_MODULES_MAX}
+    assert large == LARGE_FOLDERS
 
 
 def test_functions_are_short() -> None:
