@@ -188,11 +188,13 @@ def test_what_a_query_is_refused_for(
         (north, plain, r"writes with foreachBatch\(kohort.spark.region_sink"),
         (north.select("value"), sink, "lacks topic, partition, offset"),
         (north.dropDuplicates([*columns]), sink, "keeps state of Spark's own"),
+        (north.groupBy("key").count(), sink, "keeps state of Spark's own"),
         (north.select(*columns).union(second.select(*columns)), sink, "has 2 sources"),
     ]
     for number, (frame, writes, problem) in enumerate(cases):
         writer = frame.writeStream.foreachBatch(writes)
         writer = writer.option("checkpointLocation", str(tmp_path / str(number)))
+        writer = writer.outputMode("update")
         with pytest.raises(StreamingQueryException, match=problem):
             writer.trigger(availableNow=True).start().awaitTermination(120)
     assert not (tmp_path / "out").exists()

@@ -94,17 +94,17 @@ class RegionBatches:
         """
         from pyspark import cloudpickle
 
-        missing = [name for name in KEYS if name not in frame.columns]
-        if missing:
-            raise RegionQueryError(
-                f"the stream lacks {', '.join(missing)} of the source, by which a region knows "
-                "its records; keep them in select. A Delta table need not have them"
-            )
         if _keeps_state(frame):
             raise RegionQueryError(
                 "the query keeps state of Spark's own, which a region cannot take back with its "
                 "checkpoints: keep it in region_sink(sink, function), where it stays with its "
                 "partition, or aggregate the region's output in a query of its own"
+            )
+        missing = [name for name in KEYS if name not in frame.columns]
+        if missing:
+            raise RegionQueryError(
+                f"the stream lacks {', '.join(missing)} of the source, by which a region knows "
+                "its records; keep them in select. A Delta table need not have them"
             )
         writer = self._sink.task_writer("", 0)
         run_task(frame, region_task(writer, self._function, {}))
