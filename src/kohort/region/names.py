@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # The client id is the name and twelve more characters, of which records take 249. The key of a
-# # record has it quoted, three characters for each byte, and may have 2,000.
+# record has it quoted, three characters for each byte, and may have 2,000.
 OPERATOR_MAX = 200
 OPERATOR_BYTES_MAX = 600
 GROUP_MAX = 249

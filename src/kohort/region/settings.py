@@ -24,10 +24,10 @@ ClientSettings: TypeAlias = Mapping[str, Any]
 """Kafka's settings in snake_case, as `kohort.Consumer` takes them."""
 
 # No client of a region creates a topic by asking for it: a broker would create the region's own
-# # topics without compaction.
+# topics without compaction.
 _NO_CREATION = {"allow_auto_create_topics": False}
 # Settings of every client: addresses, security, time-outs. How data is fetched does not concern
-# # the clients that read and write the region's own topics.
+# the clients that read and write the region's own topics.
 _SHARED = set(ClientConfig.__struct_fields__) - {"client_id", "group_id"}
 _REFUSED_BY_PRODUCERS = {"default_api_timeout_ms"}
 

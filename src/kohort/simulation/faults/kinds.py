@@ -245,7 +245,7 @@ def upgrade(world: World, each: Fault) -> None:
     """A process is replaced by one with other assignors (`detail`, separated by commas)."""
     client = client_of(world, each)
     # A cooperative group always refuses a member with none of its assignors: a mistake of the
-    # # operator, which time does not fix.
+    # operator, which time does not fix.
     if client is not None and client.is_eager and client.protocol.is_classic:
         world.change_plan(each.target, assignors=tuple(each.detail.split(",")))
     if client is not None and not client.application.closing:

@@ -42,7 +42,7 @@ from kohort.wire.messages.group_records import GroupRecord
 
 NO_CHECKERS = Checkers(())
 # Share of the coordinator's jobs that are slow, where it is not one of twenty: otherwise no member
-# # joins a draft group during a job.
+# joins a draft group during a job.
 _SLOW_JOBS = {"draft": 0.25}
 _LOOKED = Looked()
 _LOOK_EVERY_MS = 60_000

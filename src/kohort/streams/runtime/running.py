@@ -57,7 +57,7 @@ log = logging.getLogger("kohort.streams")
 # How long leaving the group may take.
 _CLOSING_S = 30.0
 # How long the producer may go on after that: its records belong to tasks that have failed or were
-# # given up, and are processed again.
+# given up, and are processed again.
 _SENDING_S = 5.0
 # How long after `stop` to cancel what the main loop still awaits: a function, a send, a commit.
 _BREAK_OFF_S = 15.0

@@ -49,7 +49,7 @@ class MemoryStore(Store):
             else:
                 values[key] = value
         # Overwritten keys keep their order, but checking that takes as long as sorting again, which
-        # # is linear for keys that are nearly in order.
+        # is linear for keys that are nearly in order.
         self._keys = None
 
     def _check(self) -> None:
