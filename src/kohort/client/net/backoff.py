@@ -46,6 +46,11 @@ _NOT_AUTHORIZED = frozenset(
 )
 
 
+def is_denied(error: BaseException) -> bool:
+    """Whether a right is missing: the same request succeeds once an operator has granted it."""
+    return isinstance(error, KafkaError) and error.code in _NOT_AUTHORIZED
+
+
 def needs_help(error: BaseException) -> bool:
     """Whether retrying is useless: an operator has to grant a right, or to decide.
 
@@ -55,7 +60,7 @@ def needs_help(error: BaseException) -> bool:
     if isinstance(error, AuthenticationError):
         return True
     if isinstance(error, KafkaError):
-        return error.code in _NOT_AUTHORIZED or error.code == ErrorCode.UNSUPPORTED_VERSION
+        return is_denied(error) or error.code == ErrorCode.UNSUPPORTED_VERSION
     return not may_pass(error)
 
 

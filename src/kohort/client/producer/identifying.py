@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kohort.client.config.definitions import ProducerConfig
-from kohort.client.net.backoff import Backoff, needs_help
+from kohort.client.net.backoff import Backoff, is_denied, needs_help
 from kohort.client.net.cluster import Cluster
 from kohort.client.producer.batch import Identity
 from kohort.client.producer.delivery import broken
@@ -15,6 +15,59 @@ from kohort.errors import KafkaError, KohortError, RemoteProtocolError, with_rig
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
 
 _MAX_INT32: Final = 0x7FFFFFFF
+# Since Kafka 2.8 the right to write to any topic is enough (KIP-679).
+_RIGHT: Final = "WRITE to the topic, or before Kafka 2.8 to IDEMPOTENT_WRITE in"
+
+
+class Identifying:
+    """Asks for a producer id in the background.
+
+    A missing right does not end it: it asks again for the records that come later.
+
+    Args:
+        config: Settings.
+        cluster: The brokers.
+        done: Called with what came of it, and whether records had waited when it was asked.
+
+    Attributes:
+        trouble: Why the last attempt has failed.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        done: Callable[[Identity | KohortError, bool], None],
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._done = done
+        self._is_refused = False
+        self.task: asyncio.Task[None] | None = None
+        self.trouble: KohortError | None = None
+
+    def ask(self, *, is_wanted: bool) -> None:
+        """Ask, unless that goes on; after a refusal, only where records wait.
+
+        Args:
+            is_wanted: Whether records wait.
+        """
+        if self.task is None and (is_wanted or not self._is_refused):
+            self.task = asyncio.create_task(self._ask(is_wanted))
+
+    async def _ask(self, is_wanted: bool) -> None:
+        try:
+            outcome: Identity | KohortError
+            outcome = await identity_of(self._config, self._cluster, self._note)
+        except KohortError as error:
+            outcome = error
+        self._is_refused = isinstance(outcome, KohortError) and is_denied(outcome)
+        if self._is_refused:
+            self.task = None  # the right may be there when the next record comes
+        self._done(outcome, is_wanted)
+
+    def _note(self, error: KohortError) -> None:
+        self.trouble = error
 
 
 async def identity_of(
@@ -48,6 +101,6 @@ async def _asked(cluster: Cluster) -> Identity:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_MAX_INT32)
     answer = await cluster.send_any(request)
     if answer.error_code:
-        text = with_right(answer.error_code, "no producer id", "IDEMPOTENT_WRITE in")
+        text = with_right(answer.error_code, "no producer id", _RIGHT)
         raise KafkaError(answer.error_code, text)
     return Identity(answer.producer_id, answer.producer_epoch)

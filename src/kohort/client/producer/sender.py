@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kohort.client.config.definitions import ProducerConfig
 from kohort.client.measures import precise_ms
-from kohort.client.net.backoff import Backoff, Deadline, may_pass
+from kohort.client.net.backoff import Backoff, Deadline, is_denied, may_pass
 from kohort.client.net.cluster import Cluster, Purpose
 from kohort.client.net.transport import paused_until
 from kohort.client.net.versions import PRODUCE_BY_NAME
 from kohort.client.producer._deliveries import Delivery
 from kohort.client.producer._open_batches import OpenBatches
 from kohort.client.producer.accumulator import Accumulator
-from kohort.client.producer.batch import Batch, NewRecord
+from kohort.client.producer.batch import Batch, Identity, NewRecord
 from kohort.client.producer.delivery import (
     DEFECT,
     LostRecords,
@@ -31,7 +31,7 @@ from kohort.client.producer.delivery import (
     too_old,
     unsure,
 )
-from kohort.client.producer.identifying import identity_of
+from kohort.client.producer.identifying import Identifying
 from kohort.client.producer.partitioner import partitioner_named
 from kohort.client.producer.requests import (
     answers_of,
@@ -100,8 +100,7 @@ class Sender:
             self.batches, config.buffer_memory, self._progress, lambda: notify(self._wake.set)
         )
         self._requests: dict[asyncio.Task[None], int] = {}
-        self._identifying: asyncio.Task[None] | None = None
-        self._no_identity: KohortError | None = None
+        self._identifying = Identifying(config, cluster, self._identified)
         self._loop_task: asyncio.Task[None] | None = None
         # No caller reads the futures any more: log what could not be delivered.
         self.is_alone = False
@@ -189,7 +188,7 @@ class Sender:
         """
         why = self.batches.fatal = self.batches.fatal or late or closed()
         self.room.tell()
-        tasks = [task for task in (self._loop_task, self._identifying) if task is not None]
+        tasks = [task for task in (self._loop_task, self._identifying.task) if task is not None]
         tasks += list(self._requests)
         for task in tasks:
             task.cancel()
@@ -235,8 +234,8 @@ class Sender:
             self._abandon(why)
         elif self._accumulator.identity is not None or not self._config.enable_idempotence:
             self._send_ready(now)
-        elif self._identifying is None and self._config.transactional_id is None:
-            self._identifying = asyncio.create_task(self._identify())
+        elif self._config.transactional_id is None:
+            self._identifying.ask(is_wanted=self._accumulator.has_waiting)
         self.batches.is_behind = self._accumulator.has_waiting
         due = self._accumulator.next_due(now)
         return min((each for each in (open_due, due) if each is not None), default=None)
@@ -271,15 +270,13 @@ class Sender:
         busy = sum(1 for each in self._requests.values() if each == node)
         return self._config.max_in_flight_requests_per_connection - busy
 
-    async def _identify(self) -> None:
-        def note(error: KohortError) -> None:
-            self._no_identity = error
-
-        try:
-            identity = await identity_of(self._config, self._cluster, note)
-            self._accumulator.identity = identity
-        except KohortError as error:
-            self.batches.fatal = self.batches.fatal or error
+    def _identified(self, outcome: Identity | KohortError, was_wanted: bool) -> None:
+        if isinstance(outcome, Identity):
+            self._accumulator.identity = outcome
+        elif not is_denied(outcome):
+            self.batches.fatal = self.batches.fatal or outcome
+        elif was_wanted:  # else records that came meanwhile may have the right by now
+            self._abandon_what_can_be(outcome)
         self._wake.set()
 
     # ---------------------------------------------------------------------------- requests
@@ -492,7 +489,7 @@ class Sender:
 
     def _trouble(self, batch: Batch) -> KohortError | None:
         """Return the last thing that was said about why a batch is not written."""
-        unidentified = None if self._accumulator.identity else self._no_identity
+        unidentified = None if self._accumulator.identity else self._identifying.trouble
         causes = batch.trouble, self._cluster.unreachable, unidentified
         said = next((each for each in causes if each is not None), None)
         return said or self.topics.trouble(batch.partition)
