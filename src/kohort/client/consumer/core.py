@@ -90,6 +90,7 @@ class ConsumerCore:
         self._pattern: re.Pattern[str] | None = None
         self._broker_pattern: str | None = None
         self._errors: list[BaseException] = []
+        self._refused: dict[str, KafkaError] = {}  # topics, as the last metadata have them
         self.is_woken = self.was_woken = self._reads = self._was_reached = False
         self._started: set[asyncio.Task[None]] = set()
         self.ending = Ending("the consumer")
@@ -151,6 +152,7 @@ class ConsumerCore:
             return
         self._pattern = self._broker_pattern = None
         self.topics = frozenset()
+        self._refused.clear()
         self.cluster.wants_all_topics = False
         self.membership.subscribe(frozenset())
         await self._serve(caller, is_leaving=True)
@@ -183,6 +185,7 @@ class ConsumerCore:
 
     def _watch(self, topics: Iterable[str]) -> None:
         """Keep topics fresh; one that a pattern has matched is not recreated when it is deleted."""
+        self._refused.clear()
         may_create = self.config.allow_auto_create_topics and not self._wants_pattern
         self.cluster.allow_auto_topic_creation = may_create
         self.cluster.watch_topics(topics)
@@ -198,12 +201,12 @@ class ConsumerCore:
     def _on_metadata(self) -> None:
         # a broker that stops or starts may name none, itself neither
         self._was_reached = self._was_reached or bool(self.cluster.metadata.nodes)
+        self._refused.clear()
         for name in self.topics:
             topic = self.cluster.metadata.topics.get(name)
             if topic and topic.error_code and not KafkaError(topic.error_code).retriable:
-                self._errors.append(
-                    KafkaError(topic.error_code, with_right(topic.error_code, name, "READ"))
-                )
+                text = with_right(topic.error_code, name, "READ")
+                self._refused[name] = KafkaError(topic.error_code, text)
         if self._pattern is not None and self.membership is not None:
             found = frozenset(
                 name
@@ -289,7 +292,8 @@ class ConsumerCore:
             return True
         are_due = self.callbacks is not None and self.callbacks.are_due
         refused = self.cluster.reachability.refused
-        return bool(are_due or refused or self._errors or self.is_woken or self.ending.is_begun)
+        errors = self._errors or self._refused
+        return bool(are_due or refused or errors or self.is_woken or self.ending.is_begun)
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news as an application that lives: its group must hear of it now and then."""
@@ -366,6 +370,8 @@ class ConsumerCore:
             self.callbacks.error = None
         if self._errors:
             raise self._errors.pop(0)
+        if self._refused:
+            raise self._refused.pop(min(self._refused))
 
     # ----------------------------------------------------------------------------- commits
 

@@ -1,0 +1,68 @@
+"""A consumer whose user lacks a right: what it says, and that it goes on once it has the right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kohort import Producer
+from kohort.broker import Acl, EmbeddedBroker, Operation, Resource, Security
+from kohort.client.consumer.aio import AsyncConsumer
+from kohort.errors import KafkaError
+from tests.client.loops import on_a_loop
+
+READS = Acl("User:bob", Operation.READ, Resource.TOPIC, "flights")
+JOINS = Acl("User:bob", Operation.READ, Resource.GROUP, "g")
+QUICK: dict[str, Any] = {"retry.backoff.ms": 10, "retry.backoff.max.ms": 50}
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    users = {"root": "root-secret", "bob": "bob-secret"}
+    security = Security("SASL_PLAINTEXT", users=users, super_users=["root"])
+    with EmbeddedBroker(security=security) as started:
+        started.create_topic("flights", 1)
+        yield started
+
+
+def bob(broker: EmbeddedBroker, **settings: Any) -> AsyncConsumer:
+    given = {"group.id": "g", "auto.offset.reset": "earliest", **QUICK}
+    more = {name.replace("_", "."): value for name, value in settings.items()}
+    return AsyncConsumer.from_config({**broker.client_settings("bob"), **given, **more})
+
+
+async def refused(consumer: AsyncConsumer, times: int) -> None:
+    """Wait until the brokers have refused the topic so often; 0: until they allow it."""
+    assert consumer._core is not None
+    cluster = consumer._core.cluster
+    answered, codes = asyncio.Event(), list[int]()
+
+    def note() -> None:
+        codes.append(cluster.metadata.topics["flights"].error_code)
+        if len(codes) == times or (times == 0 and codes[-1] == 0):
+            answered.set()
+
+    cluster.on_metadata.append(note)
+    async with asyncio.timeout(30):
+        await answered.wait()
+    cluster.on_metadata.remove(note)
+    assert all(codes) or not times
+
+
+@on_a_loop
+async def test_errors_do_not_outlast_their_cause(broker: EmbeddedBroker) -> None:
+    """While the application does not poll, each answer of the brokers says the same."""
+    broker.create_acls([JOINS])
+    with Producer.from_config(broker.client_settings("root")) as producer:
+        producer.send("flights", b"v").result(60)
+    async with bob(broker) as consumer:
+        consumer.subscribe(["flights"])
+        with pytest.raises(KafkaError, match="flights: allow the client's user to READ this topic"):
+            await consumer.poll(60_000)
+        await refused(consumer, 3)
+        broker.create_acls([READS])
+        await refused(consumer, 0)
+        assert [len(each) for each in (await consumer.poll(60_000)).values()] == [1]
