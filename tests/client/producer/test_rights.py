@@ -9,7 +9,10 @@ import pytest
 
 from kohort import Producer
 from kohort.broker import Acl, EmbeddedBroker, Operation, Resource, Security
+from kohort.client import AclBindingFilter, AsyncAdminClient
+from kohort.client.net.backoff import Deadline
 from kohort.client.net.cluster import Cluster
+from kohort.client.producer.aio import AsyncProducer
 from kohort.client.producer.batch import Identity
 from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -74,3 +77,26 @@ async def test_a_refusal_from_before_a_record_does_not_fail_it(
         assert sender.undone()  # what was added waits now
         is_sent.set()
         assert (await future).offset == 0
+
+
+@on_a_loop
+async def test_records_that_wait_fail_once_the_right_is_gone(broker: EmbeddedBroker) -> None:
+    """They were added before the client knew; they must not wait until they are too old."""
+    broker.create_acls([WRITES])
+    patient = {"linger.ms": 5_000, "request.timeout.ms": 4_000, "delivery.timeout.ms": 9_000}
+    async with (
+        AsyncProducer.from_config({**broker.client_settings("bob"), **patient}) as producer,
+        AsyncAdminClient.from_config(broker.client_settings("root")) as admin,
+    ):
+        written = await producer.send("flights", b"0")
+        await producer.flush()
+        waiting = await producer.send("flights", b"1")
+        await admin.delete_acls([AclBindingFilter(principal="User:bob")])
+        await producer.sender()._cluster.refresh(Deadline(30_000))
+        await producer.flush()
+        broker.create_acls([WRITES])
+        later = await producer.send("flights", b"2")
+        await producer.flush()
+    assert [written.result().offset, later.result().offset] == [0, 1]
+    text = "TOPIC_AUTHORIZATION_FAILED: flights-0: allow the client's user to WRITE this topic"
+    assert str(waiting.exception()) == text

@@ -19,7 +19,7 @@ Batches for a topic that was recreated wait until all that left for the topic be
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import accumulate
 from uuid import UUID
 
@@ -362,6 +362,12 @@ class Accumulator:
         ]
         self._remove(late)
         return late
+
+    def denied(self, topics: Container[str]) -> list[Batch]:
+        """Remove and return the waiting batches of topics that may not be written to."""
+        denied = [batch for batch in self._all_waiting() if batch.partition.topic in topics]
+        self._remove(denied)
+        return denied
 
     def abandon(self) -> list[Batch]:
         """Remove and return all waiting batches."""

@@ -229,6 +229,8 @@ class Sender:
         self._collect()
         for batch in self._accumulator.expired(now):
             self._fail(batch, self._timed_out(batch))
+        for batch in self._accumulator.denied(self.topics.denied) if self.topics.denied else ():
+            self._fail(batch, self.topics.denial(batch))
         why = self._why_over()
         if why is not None:
             self._abandon(why)

@@ -9,11 +9,14 @@ from kohort.client.config.definitions import ProducerConfig
 from kohort.client.net.backoff import Backoff, Deadline
 from kohort.client.net.cluster import Cluster
 from kohort.client.producer._open_batches import OpenBatches
-from kohort.errors import ErrorCode, KafkaError, with_right
+from kohort.client.producer.batch import Batch
+from kohort.client.producer.delivery import unsure
+from kohort.errors import ErrorCode, KafkaError, KohortError, with_right
 from kohort.types import TopicPartition
 
 # How long a broker may lag behind the one that has added a partition.
 _GROWS_MS = 2_000
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -25,6 +28,9 @@ class ProducerTopics:
         cluster: The brokers.
         batches: Told.
         waits: Says whether records for a topic are not written yet.
+
+    Attributes:
+        denied: Topics that the user may not write to, as the last metadata have them.
     """
 
     def __init__(
@@ -39,9 +45,12 @@ class ProducerTopics:
         self._batches = batches
         self._waits = waits
         self._searched: dict[str, int] = {}  # how many calls wait for a topic
+        self.denied: frozenset[str] = frozenset()
         cluster.on_metadata.append(self._update)
 
     def _update(self) -> None:
+        known = self._cluster.metadata.topics.items()
+        self.denied = frozenset(name for name, each in known if each.error_code == _DENIED)
         for topic in self._batches.topics():
             self._batches.set_partitions(topic, self._count(topic))
 
@@ -128,6 +137,12 @@ class ProducerTopics:
             )
         text = with_right(code, f"topic {topic}", "WRITE")
         return KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, text)
+
+    def denial(self, batch: Batch) -> KohortError:
+        """Return the error of a batch for a topic that the user may not write to any more."""
+        topic, partition = batch.partition
+        error = KafkaError(_DENIED, with_right(_DENIED, f"{topic}-{partition}", "WRITE"))
+        return unsure(error) if batch.attempts else error
 
     def trouble(self, partition: TopicPartition) -> KafkaError | None:
         """Return why a partition cannot be produced to, as far as the brokers' metadata says."""
