@@ -17,9 +17,9 @@ from kohort.errors import (
     AuthenticationError,
     BrokerUnavailableError,
     ErrorCode,
-    KafkaError,
     LocalProtocolError,
     RequestTimedOutError,
+    TlsError,
 )
 from kohort.wire.messages.produce import (
     PartitionProduceResponse,
@@ -83,10 +83,17 @@ async def producing(
         await producer.close(0)
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        AuthenticationError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the token is too old"),
+        TlsError("the certificate is too old"),
+    ],
+)
 @pytest.mark.parametrize(("failures", "is_unsure"), [(0, False), (1, True)])
 @on_a_loop
 async def test_who_is_refused_before_records_are_sent_again_knows_that_they_may_be_written(
-    monkeypatch: pytest.MonkeyPatch, failures: int, is_unsure: bool
+    monkeypatch: pytest.MonkeyPatch, failures: int, is_unsure: bool, refusal: AuthenticationError
 ) -> None:
     """The connection broke, so they may be; the next one is not accepted."""
     left = failures
@@ -96,12 +103,12 @@ async def test_who_is_refused_before_records_are_sent_again_knows_that_they_may_
         left -= 1
         if left >= 0:
             raise BrokerUnavailableError("closed the connection")
-        raise AuthenticationError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the token is too old")
+        raise refusal
 
     async with producing(monkeypatch, answer) as (producer, _):
-        with pytest.raises(KafkaError, match="too old") as caught:
+        with pytest.raises(type(refusal), match="too old") as caught:
             await (await producer.send("t", b"v"))
-    assert caught.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert (caught.value.code, caught.value.fatal) == (refusal.code, True)
     assert ("may have been written" in str(caught.value)) == is_unsure
 
 

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TypeVar
 
 from kohort.errors import (
+    AuthenticationError,
     KafkaError,
     KohortError,
     LocalProtocolError,
     RemoteProtocolError,
     RequestTimedOutError,
+    TlsError,
 )
 from kohort.types import TopicPartition
 
@@ -163,6 +165,10 @@ def unsure(error: KohortError) -> KohortError:
     made: KohortError
     if isinstance(error, RequestTimedOutError):
         made = RequestTimedOutError(f"{error.message}; {_UNSURE}")
+    elif isinstance(error, TlsError):
+        made = TlsError(f"{error.message}; {_UNSURE}")
+    elif isinstance(error, AuthenticationError):
+        made = AuthenticationError(error.code, f"{error.message}; {_UNSURE}")
     elif isinstance(error, KafkaError):
         made = KafkaError(error.code, f"{error.message}; {_UNSURE}")
     elif isinstance(error, RemoteProtocolError):
