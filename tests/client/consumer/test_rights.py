@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,3 +67,20 @@ async def test_errors_do_not_outlast_their_cause(broker: EmbeddedBroker) -> None
         broker.create_acls([READS])
         await refused(consumer, 0)
         assert [len(each) for each in (await consumer.poll(60_000)).values()] == [1]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@on_a_loop
+async def test_a_pattern_without_a_right_to_the_group_is_refused(
+    broker: EmbeddedBroker, protocol: str
+) -> None:
+    """No topic is shown to the user, so none matches, and no broker is asked for the group."""
+    async with bob(broker, group_protocol=protocol) as consumer:
+        consumer.subscribe(pattern=re.compile("fl.*"))
+        for _ in range(2):
+            with pytest.raises(KafkaError, match=r"to READ .*this group$"):
+                await consumer.poll(10_000)
+        await consumer.unsubscribe()
+        broker.create_acls([JOINS])
+        consumer.subscribe(pattern=re.compile("fl.*"))
+        assert await consumer.poll(100) == {}

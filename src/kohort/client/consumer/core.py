@@ -217,6 +217,8 @@ class ConsumerCore:
             if found != self.topics:
                 self.topics = found
                 self.membership.subscribe(found)
+            elif not found:
+                self.membership.look()
         self.notify()
 
     # -------------------------------------------------------------------------------- poll

@@ -18,6 +18,7 @@ from kohort.errors import (
     with_right,
 )
 from kohort.wire.codec.schema import Message, Request
+from kohort.wire.messages.find_coordinator import Coordinator as Located
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 
 R = TypeVar("R", bound=Message)
@@ -57,8 +58,8 @@ class Coordinator:
         """Node id of the coordinator that was found; None before."""
         return self._node_id
 
-    async def find(self) -> None:
-        """Look the coordinator up, once.
+    async def locate(self) -> Located:
+        """Ask which broker is the coordinator, once, and return the answer.
 
         Raises:
             KafkaError: There was no answer, or none that names a coordinator.
@@ -69,6 +70,15 @@ class Coordinator:
         if found is None or found.error_code:
             code = found.error_code if found else ErrorCode.COORDINATOR_NOT_AVAILABLE
             raise self._not_found(code, (found and found.error_message) or "")
+        return found
+
+    async def find(self) -> None:
+        """Look the coordinator up, once.
+
+        Raises:
+            KafkaError: There was no answer, or none that names a coordinator.
+        """
+        found = await self.locate()
         if found.node_id not in self._cluster.metadata.nodes:
             await self._cluster.refresh(Deadline(self._cluster.config.request_timeout_ms))
         self._node_id = found.node_id

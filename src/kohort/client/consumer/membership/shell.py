@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from kohort.client.config.definitions import ConsumerConfig
 from kohort.client.consumer.membership.fencing import explanation
 from kohort.client.consumer.membership.log import GroupLog
-from kohort.client.net.backoff import CHANCE, JITTER
+from kohort.client.net.backoff import CHANCE, JITTER, is_denied, needs_help
 from kohort.client.net.cluster import Cluster, Purpose
 from kohort.client.net.coordinator import Coordinator
 from kohort.client.net.transport import now_ms
@@ -117,12 +117,15 @@ class Membership:
         self._polled: Session | None = None
         self._polled_until = 0
         self._raised: BaseException | None = None
+        self._refused: KohortError | None = None
+        self._has_looked = False
         coordinator.on_found.append(self._coordinator_found)
 
     # ---------------------------------------------------------------------- the application
 
     def subscribe(self, topics: frozenset[str], pattern: str | None = None) -> None:
         """Want these topics, or those of a pattern for the broker; none means to leave."""
+        self._refused, self._has_looked = None, False
         if topics or pattern is not None:
             self.run(Subscribed(topics, pattern))
         else:
@@ -139,7 +142,33 @@ class Membership:
     @property
     def fatal(self) -> BaseException | None:
         """Why the member cannot go on, None when it can."""
-        return self._raised if self.member.state.name == _FATAL else None
+        return self._raised if self.member.state.name == _FATAL else self._refused
+
+    def look(self) -> None:
+        """See whether the user may use the group, once, while no topic matches a pattern.
+
+        A member without topics asks no broker; then a missing right would look like no topics.
+        """
+        if not self._has_looked:
+            self._has_looked = True
+            self._start(self._look())
+
+    async def _look(self) -> None:
+        pause = self._cluster.retry_backoff()
+        while self._has_looked:
+            try:
+                await self._coordinator.locate()
+            except KohortError as error:
+                if is_denied(error) and self._has_looked:
+                    self._refused = error
+                    self._on_change()
+                    return
+                log.debug("coordinator of %s: %s", self._group, error)
+                if needs_help(error):  # polls raise it: it concerns more than the group
+                    return
+                await asyncio.sleep(pause.next_s())
+            else:
+                return
 
     def why_out(self, code: int = 0) -> str:
         """Say why the member is out of its group without having left; empty when it is not.
