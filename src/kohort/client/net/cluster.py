@@ -32,7 +32,6 @@ from kohort.client.net.security.context import security_of
 from kohort.client.net.transport import BrokerConnection, close_all
 from kohort.client.net.tried_again import TriedAgain
 from kohort.errors import (
-    AuthenticationError,
     BrokerUnavailableError,
     KafkaError,
     KohortError,
@@ -319,8 +318,7 @@ class Cluster(TriedAgain):
     async def _send_bootstrap(
         self, request: Request[R], causes: list[str], call: Deadline | None
     ) -> R:
-        servers = self.config.addresses()
-        CHANCE.shuffle(servers)
+        servers = self.reachability.in_turn(self.config.addresses())
         strangers = 0
         for host, port in servers:
             try:
@@ -450,11 +448,12 @@ class Cluster(TriedAgain):
         self._attempts.add(attempt)
         try:
             made = await connect(host, port, machine, setup_ms / 1000, attempt, self._security)
-        except AuthenticationError as error:
-            self.reachability.refuse(error)
+        except KohortError as error:
+            self.reachability.failed((host, port), error, self.metadata.nodes.values())
             raise
         finally:
             self._attempts.discard(attempt)
+        self.reachability.accepted((host, port))
         self.reachability.watch(made)
         made.watch(self.traffic)
         return made

@@ -12,7 +12,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from kohort.errors import AuthenticationError, BrokerUnavailableError, ConfigError, ErrorCode
+from kohort.client.net.security.auth import CredentialsError
+from kohort.errors import BrokerUnavailableError, ConfigError, ErrorCode
 
 Dialogue: TypeAlias = Generator["bytes | int", bytes, None]
 
@@ -105,9 +106,9 @@ class Proxy:
     def _failed(self, host: str, port: int, why: str) -> BrokerUnavailableError:
         return BrokerUnavailableError(f"{self} does not connect to {host}:{port}: {why}")
 
-    def _refused(self) -> AuthenticationError:
+    def _refused(self) -> CredentialsError:
         why = f"refuses the user {self._user!r}, or the password" if self._user else "wants a user"
-        return AuthenticationError(
+        return CredentialsError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"{self} {why}: correct {_KEY}, {_LIKE}"
         )
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kohort.client.config.definitions import ClientConfig
+from kohort.client.net.backoff import CHANCE
 from kohort.client.net.incidents import Troubles
+from kohort.client.net.metadata import Node
+from kohort.client.net.security.auth import CredentialsError
 from kohort.errors import (
     AuthenticationError,
     BrokerUnavailableError,
     ErrorCode,
     KohortError,
     RemoteProtocolError,
+    TlsError,
 )
 
 if TYPE_CHECKING:
     from kohort.client.net.transport import BrokerConnection
 
 _ANY: Final = "any broker"
+_REFUSED: Final = "refused"
+
+Place: TypeAlias = tuple[str, int]
 
 
 class Reachability:
@@ -34,7 +41,7 @@ class Reachability:
 
     Attributes:
         unreachable: Why no broker could be reached the last time; None when one could.
-        refused: Why the client and the brokers do not accept each other.
+        refused: Why the client and the cluster do not accept each other, which is final.
         on_refused: Called once when that is so.
     """
 
@@ -45,6 +52,8 @@ class Reachability:
         self._config = config
         self._troubles = troubles
         self._failing: dict[int, str] = {}
+        # What each address has said the last time; None where that was an acceptance.
+        self._said: dict[Place, KohortError | None] = {}
 
     def none_reached(self, causes: str) -> None:
         """Note that no broker answers."""
@@ -60,6 +69,8 @@ class Reachability:
             nodes: Node ids of the brokers that there are.
         """
         self.unreachable = None
+        if self.refused is not None:
+            return
         self._troubles.over(_ANY, "brokers can be reached again")
         longest = self._config.reconnect_backoff_max_ms
         for node_id, cause in tuple(self._failing.items()):
@@ -81,13 +92,74 @@ class Reachability:
         self._failing.pop(node_id, None)
         self._troubles.over(node_id, f"broker {node_id} can be reached again")
 
-    def refuse(self, error: AuthenticationError) -> None:
-        """Note that the client and a broker do not accept each other."""
+    def in_turn(self, addresses: list[Place]) -> list[Place]:
+        """Return addresses in the order to try them: any, those that have refused the client last.
+
+        Args:
+            addresses: Host and port of each.
+        """
+        return sorted(CHANCE.sample(addresses, len(addresses)), key=self._refuses)
+
+    def _refuses(self, place: Place) -> bool:
+        return isinstance(self._said.get(place), AuthenticationError)
+
+    def accepted(self, place: Place) -> None:
+        """Note that a broker and the client accept each other.
+
+        Args:
+            place: Its host and port.
+        """
+        self._said[place] = None
+        self._troubles.over((_REFUSED, place), f"{place[0]}:{place[1]} accepts the client again")
+
+    def failed(self, place: Place, error: KohortError, nodes: Iterable[Node]) -> None:
+        """Note that no connection to a broker could be opened.
+
+        Args:
+            place: Its host and port.
+            error: Why.
+            nodes: The brokers that there are, as far as they are known.
+
+        Raises:
+            AuthenticationError: All brokers that have answered refuse the client by now.
+            BrokerUnavailableError: This one refuses it, but another may accept it.
+        """
+        if not isinstance(error, AuthenticationError):
+            self._said.setdefault(place, error)  # a broker that restarts has accepted the client
+        elif isinstance(error, CredentialsError):
+            self._refuse(error)
+            return
+        else:
+            self._said[place] = error
+        refusals = self._final(nodes)
+        if refusals:
+            final = refusals[0] if len(refusals) == 1 else _of_all(refusals)
+            self._refuse(final)
+            if final is not error:
+                raise final
+        elif isinstance(error, AuthenticationError):
+            text = f"{error}; going on with the other brokers, and trying this one again later"
+            self._troubles.note((_REFUSED, place), str(error), text)
+            raise BrokerUnavailableError(str(error)) from error
+
+    def _final(self, nodes: Iterable[Node]) -> list[AuthenticationError]:
+        """Return the refusals of a cluster of which no broker accepts the client, else nothing."""
+        for places in ({(each.host, each.port) for each in nodes}, set(self._config.addresses())):
+            if not places:
+                continue
+            if any(each not in self._said or self._said[each] is None for each in places):
+                return []
+            said = [self._said[each] for each in sorted(places)]
+            refusals = [each for each in said if isinstance(each, AuthenticationError)]
+            if refusals:
+                return refusals
+        return []
+
+    def _refuse(self, error: AuthenticationError) -> None:
         if self.refused is not None:
             return
         self.refused = error
-        text = f"{error.name}: {error.message}; the client does not connect again"
-        self._troubles.note(_ANY, text, text)
+        self._troubles.say(f"{error.name}: {error.message}; the client does not connect again")
         if self.on_refused is not None:
             self.on_refused()
 
@@ -113,6 +185,15 @@ class Reachability:
     def answered(self, address: str) -> None:
         """Note that a broker answered a request."""
         self._troubles.over(address, f"{address} answers again")
+
+
+def _of_all(refusals: list[AuthenticationError]) -> AuthenticationError:
+    """Return one error for the refusals of several brokers, of the kind of the first."""
+    text = "; ".join(dict.fromkeys(each.message for each in refusals))
+    first = refusals[0]
+    made = TlsError(text) if isinstance(first, TlsError) else type(first)(first.code, text)
+    made.__cause__ = first
+    return made
 
 
 def plain(error: KohortError) -> str:

@@ -471,7 +471,7 @@ def _addressed(error: KohortError, address: str) -> KohortError:
     """Return an error of authentication with the address of who refused."""
     if not isinstance(error, AuthenticationError) or isinstance(error, TlsError):
         return error
-    made = AuthenticationError(error.code, f"{address}: {error.message}")
+    made = type(error)(error.code, f"{address}: {error.message}")
     made.__cause__ = error.__cause__
     return made
 

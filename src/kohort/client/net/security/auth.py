@@ -7,7 +7,12 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from kohort.errors import AuthenticationError
 from kohort.wire.codec.schema import Message, Request
+
+
+class CredentialsError(AuthenticationError):
+    """The client has nothing to log in with: no broker has refused it, and none would accept it."""
 
 
 class Work(Struct, frozen=True):

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kohort.client.net.security.auth import CredentialsError
 from kohort.errors import (
-    AuthenticationError,
     BrokerUnavailableError,
     ConfigError,
     ErrorCode,
@@ -160,4 +160,4 @@ def _explained(error: Exception) -> KohortError:
         if is_without
         else f"no token could be signed: {error}"
     )
-    return AuthenticationError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{IAM}: {why}")
+    return CredentialsError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{IAM}: {why}")

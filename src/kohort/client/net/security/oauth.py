@@ -14,9 +14,9 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 import msgspec
 
 from kohort.client.config.security import SecurityConfig, Token, TokenProvider
+from kohort.client.net.security.auth import CredentialsError
 from kohort.client.net.security.tls_context import trust_location
 from kohort.errors import (
-    AuthenticationError,
     BrokerUnavailableError,
     ConfigError,
     ErrorCode,
@@ -73,7 +73,7 @@ def failed_provider(error: Exception) -> KohortError:
         why = error.strerror or type(error).__name__
         failed = BrokerUnavailableError(f"sasl_oauth_token_provider could not get a token: {why}")
     else:
-        failed = AuthenticationError(
+        failed = CredentialsError(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
             f"sasl_oauth_token_provider raised {type(error).__name__}, see the cause",
         )
@@ -110,7 +110,7 @@ class TokenEndpoint:
         """Return a token that is valid now.
 
         Raises:
-            AuthenticationError: The endpoint refuses the credentials.
+            CredentialsError: The endpoint refuses the credentials.
             BrokerUnavailableError: It cannot be reached, or has trouble of its own (retriable).
         """
         with self._lock:
@@ -128,7 +128,7 @@ class TokenEndpoint:
             why = getattr(error, "strerror", None) or type(error).__name__
             raise BrokerUnavailableError(f"{self._shown} gives no token: {why}") from None
         if status in (400, 401, 403):
-            raise AuthenticationError(
+            raise CredentialsError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
                 f"{self._shown} refuses the client id {self._client_id!r}: HTTP {status}"
                 f"{_why(body)}",

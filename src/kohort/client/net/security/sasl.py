@@ -16,7 +16,7 @@ import msgspec
 
 from kohort.client.blocking.executor import OneAside
 from kohort.client.config.security import Token
-from kohort.client.net.security.auth import Exchange, Step, Work
+from kohort.client.net.security.auth import CredentialsError, Exchange, Step, Work
 from kohort.client.net.security.scram import Salting, Scram
 from kohort.errors import (
     AuthenticationError,
@@ -196,7 +196,7 @@ def _refused(code: int, text: str) -> KafkaError:
 def _legal_token(token: object) -> str:
     is_text = isinstance(token, str) and token.isascii() and token.isprintable() and token.strip()
     if not is_text:
-        raise AuthenticationError(
+        raise CredentialsError(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
             "the token of OAUTHBEARER is not a str of printable ASCII characters, but a"
             f" {type(token).__name__}",
