@@ -47,6 +47,10 @@ class Attempt(Struct, eq=False):
     proxy: Proxy | None = None
     end_s: float | None = None
 
+    def works(self, what: str | None) -> None:
+        """Note what authentication waits for beside the broker; None: for the broker again."""
+        self.phase = _SILENT if what is None else f"the connection was accepted, but {what}"
+
     def share(self, of: int) -> float | None:
         """Return the seconds for one of several addresses: one that says nothing leaves time.
 
@@ -108,6 +112,7 @@ async def _connect(
     host: str, port: int, machine: Connection, attempt: Attempt, tls: Tls | None
 ) -> BrokerConnection:
     made = BrokerConnection(machine, attempt.address)
+    made.on_work = attempt.works
     try:
         await _open(made, host, port, attempt, tls)
         if tls is not None:

@@ -69,6 +69,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     Attributes:
         on_silence: Called with the name of a request that was not answered in time.
         on_garbled: Called with the address and what is wrong when what came is no answer.
+        on_work: Called with what authentication waits for beside the broker, and None after it.
         on_first_answer: Called when a request that the user gave is answered for the first time.
         used_at_s: When something was sent or received the last time, by the loop's clock.
     """
@@ -89,6 +90,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.on_silence: Callable[[str], None] | None = None
         self.on_garbled: Callable[[str, RemoteProtocolError], None] | None = None
         self.on_first_answer: Callable[[], None] | None = None
+        self.on_work: Callable[[str | None], None] | None = None
         self._traffic: Traffic | None = None
         self.used_at_s = self._loop.time()
 
@@ -372,11 +374,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def _work(self, work: Work) -> None:
         """Do what authentication waits for, beside the loop, and go on."""
+        if self.on_work is not None:
+            self.on_work(work.what)
         try:
             result = await self._done(work)
         except Exception as error:  # noqa: BLE001  # a provider's own, raised when it was awaited
             self.close(work_failed(error))
         else:
+            if self.on_work is not None:
+                self.on_work(None)
             self._handle(self._machine.worked, result)
 
     async def _done(self, work: Work) -> object:

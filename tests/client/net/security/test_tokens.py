@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 
 import pytest
 
+from kohort.client.config.definitions import ConsumerConfig, make
 from kohort.client.config.security import Token
 from kohort.client.net.connecting import connect
 from kohort.client.net.connection import Connection
-from kohort.client.net.security.context import Security
+from kohort.client.net.security.context import Security, security_of
 from kohort.client.net.security.oauth import called
 from kohort.client.net.security.sasl import OAuthBearer
 from kohort.errors import AuthenticationError, BrokerUnavailableError, KafkaError
@@ -110,3 +112,45 @@ async def test_a_provider_that_hangs_takes_one_thread(caplog: pytest.LogCaptureF
     finally:
         goes_on.set()
     assert "never" not in caplog.text
+
+
+@on_a_loop
+async def test_a_provider_that_hangs_is_named_and_not_the_broker() -> None:
+    goes_on = threading.Event()
+
+    def provider() -> str:
+        goes_on.wait(60)
+        return "token"
+
+    try:
+        async with taking_tokens() as port:
+            with pytest.raises(BrokerUnavailableError) as caught:
+                await connect("127.0.0.1", port, machine(provider), 0.2)
+    finally:
+        goes_on.set()
+    assert caught.value.message == (
+        f"127.0.0.1:{port}: the connection was accepted, but sasl_oauth_token_provider gave no"
+        " token in 0.2 s"
+    )
+
+
+@on_a_loop
+async def test_a_token_endpoint_that_hangs_is_named_and_not_the_broker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/oauth/token"
+        config = make(
+            ConsumerConfig,
+            {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_allow_unencrypted": True,
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token_endpoint_url": f"{url}?key=secret",
+                "sasl_oauthbearer_client_id": "me",
+                "sasl_oauthbearer_client_secret": "top-secret",
+            },
+        )
+        opening = Connection(client_id="test", authenticator=security_of(config).authenticator)
+        async with taking_tokens() as port:
+            with pytest.raises(BrokerUnavailableError) as caught:
+                await connect("127.0.0.1", port, opening, 0.2)
+    assert f"but the token endpoint {url} gave no token in 0.2 s" in caught.value.message

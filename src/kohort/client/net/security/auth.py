@@ -23,10 +23,12 @@ class Work(Struct, frozen=True):
             awaited, the shell awaits it.
         on_loop: Does the same for a shell on an event loop; None: `run` is short enough for a
             thread that others wait for as well.
+        what: What has not happened until it is done, for people.
     """
 
     run: Callable[[], object]
     on_loop: Callable[[], Awaitable[object]] | None = None
+    what: str = "the password was not hashed"
 
     def __repr__(self) -> str:
         """Show no captured value, which may be a secret."""

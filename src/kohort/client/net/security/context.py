@@ -60,14 +60,15 @@ def _authenticator(config: ClientConfig) -> Authenticator:
         endpoint = None if provider else TokenEndpoint(config, timeout_ms / 1000)
         token = endpoint.token if endpoint else called(provider) if provider else None
         assert token is not None  # the settings are checked
-        return OAuthBearer(token, config.oauth_extensions())
+        source = endpoint.shown if endpoint else "sasl_oauth_token_provider"
+        return OAuthBearer(token, config.oauth_extensions(), source=source)
     if config.mechanism == "GSSAPI":
         from kohort.client.net.security.kerberos import Kerberos
 
         return Kerberos(config)
     if config.mechanism == IAM:
         tokens = IamTokens(config, [host for host, _ in config.addresses()])
-        return OAuthBearer(tokens.token, {}, IAM)
+        return OAuthBearer(tokens.token, {}, IAM, "AWS")
     username, password, is_token = config.user()
     if config.mechanism == "PLAIN":
         return Plain(username, password)

@@ -130,7 +130,8 @@ class AtHost:
         self._service = service
         self._keytab = keytab
         # A KDC that says nothing must not take the threads that look up hosts along.
-        self._work = Work(self._first, OneAside(self._first, "kohort-kerberos"))
+        first = OneAside(self._first, "kohort-kerberos")
+        self._work = Work(self._first, first, "Kerberos gave no ticket")
 
     def _first(self) -> tuple[Context, bytes]:
         """Get a ticket for the broker, which asks the KDC, and make the first token of it."""

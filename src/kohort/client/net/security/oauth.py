@@ -126,19 +126,19 @@ class TokenEndpoint:
             status, body = self._posted()
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
-            raise BrokerUnavailableError(f"{self._shown} gives no token: {why}") from None
+            raise BrokerUnavailableError(f"{self.shown} gives no token: {why}") from None
         if status in (400, 401, 403):
             raise CredentialsError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
-                f"{self._shown} refuses the client id {self._client_id!r}: HTTP {status}"
+                f"{self.shown} refuses the client id {self._client_id!r}: HTTP {status}"
                 f"{_why(body)}",
             )
         if status != 200:
-            raise BrokerUnavailableError(f"{self._shown} gives no token: HTTP {status}")
+            raise BrokerUnavailableError(f"{self.shown} gives no token: HTTP {status}")
         try:
             return msgspec.json.decode(body, type=TokenAnswer)
         except msgspec.MsgspecError:
-            raise BrokerUnavailableError(f"{self._shown} answers something else") from None
+            raise BrokerUnavailableError(f"{self.shown} answers something else") from None
 
     def _posted(self) -> tuple[int, bytes]:
         host, port = self._url.hostname or "", self._url.port
@@ -166,8 +166,10 @@ class TokenEndpoint:
             connection.close()
 
     @property
-    def _shown(self) -> str:
-        return f"the token endpoint {self._url.scheme}://{self._url.hostname}"
+    def shown(self) -> str:
+        """What it is, for people; without the query, which may have secrets."""
+        url = self._url._replace(query="", fragment="")
+        return f"the token endpoint {url.geturl()}"
 
 
 def _checked(text: str) -> SplitResult:

@@ -108,6 +108,7 @@ class OAuthBearer:
         token: Returns a token that is valid now, or something to await for one.
         extensions: What else the broker is told (KIP-342).
         name: What the mechanism is called in the settings, for people.
+        source: Where tokens come from, for people.
     """
 
     def __init__(
@@ -115,10 +116,11 @@ class OAuthBearer:
         token: Callable[[], Token],
         extensions: Mapping[str, str],
         name: str = "OAUTHBEARER",
+        source: str = "sasl_oauth_token_provider",
     ) -> None:
         self._name = name
         # A provider may hang: it must not take the threads that look up hosts along.
-        self._work = Work(token, OneAside(token, "kohort-token"))
+        self._work = Work(token, OneAside(token, "kohort-token"), f"{source} gave no token")
         self._extensions = "".join(f"\x01{name}={value}" for name, value in extensions.items())
 
     def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
