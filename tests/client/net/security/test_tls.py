@@ -290,9 +290,13 @@ def test_a_token_that_does_not_say_how_long_it_is_valid_is_used_once() -> None:
         (401, {"error": "invalid_client"}, AuthenticationError, "invalid_client"),
         (400, ["x"], AuthenticationError, "HTTP 400"),
         (503, {}, BrokerUnavailableError, "HTTP 503"),
-        (302, {"access_token": "a"}, BrokerUnavailableError, "HTTP 302"),
-        (200, {"token": "a"}, BrokerUnavailableError, "answers something else"),
-        (200, {"access_token": 5}, BrokerUnavailableError, "answers something else"),
+        (429, {}, BrokerUnavailableError, "HTTP 429"),
+        (302, {"access_token": "a"}, AuthenticationError, "/token gives .* not followed"),
+        (404, {}, AuthenticationError, "HTTP 404; correct sasl.oauthbearer.token.endpoint.url"),
+        (200, {"token": "a"}, AuthenticationError, "missing required field `access_token`"),
+        (200, {"access_token": 5}, AuthenticationError, r"got `int` - at `\$.access_token`"),
+        (200, {"access_token": "a", "expires_in": "soon"}, AuthenticationError, "expires_in"),
+        (200, {"access_token": "a", "expires_in": "nan"}, AuthenticationError, "expires_in"),
     ],
 )
 def test_an_endpoint_that_gives_none(
@@ -301,6 +305,24 @@ def test_an_endpoint_that_gives_none(
     with endpoint(status, body, []) as url, pytest.raises(kind, match=why) as caught:
         credentials(url).token()
     assert "top-secret" not in str(caught.value)
+
+
+def test_a_life_in_quotes_is_a_number_of_seconds() -> None:
+    seen: list[dict[str, str]] = []
+    with endpoint(200, {"access_token": "abc", "expires_in": "3600"}, seen) as url:
+        tokens = credentials(url)
+        assert [tokens.token(), tokens.token()] == ["abc", "abc"]
+    assert len(seen) == 1
+
+
+def test_an_endpoint_that_is_not_trusted_is_final(
+    server_context: ssl.SSLContext, embedded_broker: str
+) -> None:
+    with tunnel(server_context, int(embedded_broker.rpartition(":")[2])) as port:
+        url = f"https://localhost:{port}/token"
+        with pytest.raises(AuthenticationError, match=r"set https\.ca\.location") as caught:
+            credentials(url).token()
+    assert f"the token endpoint {url} has a certificate" in caught.value.message
 
 
 # ---------------------------------------------------------------------------------- a tunnel

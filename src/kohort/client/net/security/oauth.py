@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import math
 import ssl
 import threading
 import time
@@ -27,6 +28,8 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _LARGEST_ANSWER = 1024 * 1024
 # Part of a token's life after which a new one is got, as in Java's clients.
 _LIFE_USED = 0.8
+# Of HTTP: a time-out, and too many requests; other codes of the client's doing do not pass.
+_PASSING: Final = (408, 429)
 _URL = "sasl.oauthbearer.token.endpoint.url"
 
 
@@ -110,7 +113,8 @@ class TokenEndpoint:
         """Return a token that is valid now.
 
         Raises:
-            CredentialsError: The endpoint refuses the credentials.
+            CredentialsError: The endpoint refuses the credentials, is not trusted, or does not
+                answer as a token endpoint does.
             BrokerUnavailableError: It cannot be reached, or has trouble of its own (retriable).
         """
         with self._lock:
@@ -124,21 +128,36 @@ class TokenEndpoint:
     def _asked(self) -> TokenAnswer:
         try:
             status, body = self._posted()
+        except ssl.SSLCertVerificationError as error:
+            raise self._final(
+                f"has a certificate that is not accepted: {error.verify_message}; set"
+                " https.ca.location to the authority that has signed it, and compare the host"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
             raise BrokerUnavailableError(f"{self.shown} gives no token: {why}") from None
         if status in (400, 401, 403):
-            raise CredentialsError(
-                ErrorCode.SASL_AUTHENTICATION_FAILED,
-                f"{self.shown} refuses the client id {self._client_id!r}: HTTP {status}"
-                f"{_why(body)}",
+            raise self._final(
+                f"refuses the client id {self._client_id!r}: HTTP {status}{_why(body)}"
             )
-        if status != 200:
+        if status in _PASSING or status >= 500:
             raise BrokerUnavailableError(f"{self.shown} gives no token: HTTP {status}")
+        if status != 200:
+            moved = ", and redirections are not followed" if 300 <= status < 400 else ""
+            raise self._final(f"gives no token: HTTP {status}{moved}; correct {_URL}")
         try:
-            return msgspec.json.decode(body, type=TokenAnswer)
-        except msgspec.MsgspecError:
-            raise BrokerUnavailableError(f"{self.shown} answers something else") from None
+            # as some endpoints do, and Java's clients accept: a number of seconds in quotes
+            found = msgspec.json.decode(body, type=TokenAnswer, strict=False)
+        except msgspec.MsgspecError as error:
+            raise self._final(
+                f"answers something else than a token: {error}; correct {_URL}"
+            ) from None
+        if not math.isfinite(found.expires_in):
+            raise self._final("answers with an expires_in that is no number of seconds")
+        return found
+
+    def _final(self, why: str) -> CredentialsError:
+        return CredentialsError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.shown} {why}")
 
     def _posted(self) -> tuple[int, bytes]:
         host, port = self._url.hostname or "", self._url.port
