@@ -73,18 +73,33 @@ class EmbeddedBroker:
     def client_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return what a client needs to reach this broker, by the names of Kafka and librdkafka.
+        """Return what a client needs to reach this broker, by Kafka's names.
+
+        OAUTHBEARER has no user: there a client also needs its provider of tokens.
 
         Args:
             user: Who logs in, where that is demanded; None: the first user.
-            mechanism: The SASL mechanism; None: the last one that is enabled.
+            mechanism: The SASL mechanism; None: the strongest one that is enabled.
 
         Raises:
-            ConfigError: The user does not exist.
+            ConfigError: The user does not exist, or the mechanism is not enabled.
             LocalProtocolError: The broker does not run.
         """
         security = self.config.security
         known = {} if security is None else security.client_settings(user, mechanism)
+        return {"bootstrap.servers": self.bootstrap_servers, **known}
+
+    def librdkafka_settings(
+        self, user: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """Return the same for librdkafka's clients, which refuse settings they do not know.
+
+        Args:
+            user: Who logs in, where that is demanded; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+        """
+        security = self.config.security
+        known = {} if security is None else security.librdkafka_settings(user, mechanism)
         return {"bootstrap.servers": self.bootstrap_servers, **known}
 
     def java_settings(
@@ -94,7 +109,7 @@ class EmbeddedBroker:
 
         Args:
             user: Who logs in, where that is required; None: the first user.
-            mechanism: The SASL mechanism; None: the last one that is enabled.
+            mechanism: The SASL mechanism; None: the strongest one that is enabled.
         """
         security = self.config.security
         known = {} if security is None else security.java_settings(user, mechanism)
@@ -104,8 +119,8 @@ class EmbeddedBroker:
         """Return the same as the text of a properties file, as `--command-config` takes it.
 
         Args:
-            user: A user of `Security`; None: none.
-            mechanism: The SASL mechanism; None: the first one that is enabled.
+            user: Who logs in, where that is demanded; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest one that is enabled.
         """
         return properties(self.java_settings(user, mechanism))
 

@@ -245,14 +245,14 @@ def test_administration_by_librdkafka(broker: EmbeddedBroker) -> None:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    admin = AdminClient({**broker.client_settings("root")})
+    admin = AdminClient({**broker.librdkafka_settings("root")})
     for future in admin.create_acls([binding]).values():
         future.result(WAIT_S)
     assert admin.describe_acls(everything).result(WAIT_S) == [binding]
     (future,) = admin.delete_acls([everything]).values()
     assert future.result(WAIT_S) == [binding]
     assert admin.describe_acls(everything).result(WAIT_S) == []
-    powerless = AdminClient({**broker.client_settings("bob")})
+    powerless = AdminClient({**broker.librdkafka_settings("bob")})
     (future,) = powerless.delete_acls([everything]).values()
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
         future.result(WAIT_S)

@@ -45,7 +45,7 @@ def secured(folder: Path) -> EmbeddedBroker:
 
 
 def admin(broker: EmbeddedBroker, user: str, password: str, mechanism: str) -> AdminClient:
-    settings = {**broker.client_settings(), "sasl.username": user, "sasl.password": password}
+    settings = {**broker.librdkafka_settings(), "sasl.username": user, "sasl.password": password}
     return AdminClient({**settings, "sasl.mechanism": mechanism})
 
 

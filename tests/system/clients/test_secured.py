@@ -33,7 +33,7 @@ def test_foreign_clients_log_in(way: str, real_kafka: RealKafka, tmp_path: Path)
     given, mechanism = WAYS[way]
     with EmbeddedBroker(security=Security(**given)) as broker:
         broker.create_topic("hello", 1)
-        settings: dict[str, Any] = {**broker.client_settings(mechanism=mechanism)}
+        settings: dict[str, Any] = {**broker.librdkafka_settings(mechanism=mechanism)}
         admin = AdminClient(settings)
         assert "hello" in admin.list_topics(timeout=30).topics
         config = tmp_path / "client.properties"
@@ -59,7 +59,7 @@ def test_kafkas_own_tool_changes_users(real_kafka: RealKafka, tmp_path: Path) ->
         assert "Completed updating config for user bob" in configs("--alter", "--add-config", added)
         assert "SCRAM-SHA-256=iterations=8192" in configs("--describe")
         as_bob: dict[str, Any] = {
-            **broker.client_settings(mechanism="SCRAM-SHA-256"),
+            **broker.librdkafka_settings(mechanism="SCRAM-SHA-256"),
             "sasl.username": "bob",
             "sasl.password": "bob-secret",
         }

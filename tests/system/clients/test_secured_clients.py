@@ -36,7 +36,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
 
 
 def with_librdkafka(broker: EmbeddedBroker, topic: str, protocol: str = "classic") -> list[bytes]:
-    settings: dict[str, Any] = {**broker.client_settings()}
+    settings: dict[str, Any] = {**broker.librdkafka_settings()}
     producer = confluent_kafka.Producer(settings)
     for value in VALUES:
         producer.produce(topic, value)

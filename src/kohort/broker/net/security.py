@@ -19,6 +19,9 @@ from kohort.errors import ConfigError
 
 Protocol = Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
 _MODULES = "org.apache.kafka.common.security"
+# This broker checks no signature of a token.
+_STRONGEST_FIRST = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
+_READABLE = ("PLAIN", "OAUTHBEARER")
 
 
 class Security:
@@ -161,14 +164,33 @@ class Security:
     def client_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return settings by the names of Kafka and librdkafka, without bootstrap.servers.
+        """Return settings of kohort's clients by Kafka's names, without bootstrap.servers.
+
+        OAUTHBEARER has no user: there a client also needs its provider of tokens.
 
         Args:
             user: Who logs in; None: the first user.
-            mechanism: The SASL mechanism; None: the last one that is enabled.
+            mechanism: The SASL mechanism; None: the strongest one that is enabled.
 
         Raises:
-            ConfigError: The user does not exist.
+            ConfigError: The user does not exist, or the mechanism is not enabled.
+        """
+        found = self.librdkafka_settings(user, mechanism)
+        if not self.has_tls and found.get("sasl.mechanism") in _READABLE:
+            found["sasl.allow.unencrypted"] = "true"
+        return found
+
+    def librdkafka_settings(
+        self, user: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """Return the same for librdkafka's clients, which refuse settings they do not know.
+
+        Args:
+            user: Who logs in; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+
+        Raises:
+            ConfigError: The user does not exist, or the mechanism is not enabled.
         """
         found: dict[str, str] = {"security.protocol": self.protocol}
         if self.has_tls and self._keystore is None:
@@ -177,13 +199,23 @@ class Security:
                 pem = str(self._certificates()[0].sign(user or "client"))
                 found |= {"ssl.certificate.location": pem, "ssl.key.location": pem}
         if self.mechanisms:
-            found["sasl.mechanism"] = mechanism or self.mechanisms[-1]
-        if self.mechanisms and self.users:
-            name = next(iter(self.users)) if user is None else user
-            if name not in self.users:
-                raise ConfigError(f"user={user!r} is none of {sorted(self.users)}")
-            found |= {"sasl.username": name, "sasl.password": self.users[name]}
+            found["sasl.mechanism"] = chosen = self._chosen(mechanism)
+            name = self._user(user)
+            if name is not None and chosen != "OAUTHBEARER":
+                found |= {"sasl.username": name, "sasl.password": self.users[name]}
         return found
+
+    def _chosen(self, mechanism: str | None) -> str:
+        if mechanism is None:
+            return next(each for each in _STRONGEST_FIRST if each in self.mechanisms)
+        if mechanism not in self.mechanisms:
+            raise ConfigError(f"mechanism={mechanism!r} is none of {sorted(self.mechanisms)}")
+        return mechanism
+
+    def _user(self, user: str | None) -> str | None:
+        if user is not None and self.users and user not in self.users:
+            raise ConfigError(f"user={user!r} is none of {sorted(self.users)}")
+        return next(iter(self.users), None) if user is None or not self.users else user
 
     def java_settings(
         self, user: str | None = None, mechanism: str | None = None
@@ -192,10 +224,14 @@ class Security:
 
         Args:
             user: Who logs in; None: the first of `users`.
-            mechanism: The SASL mechanism; None: the last one that is enabled.
+            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+
+        Raises:
+            ConfigError: The user does not exist, or the mechanism is not enabled.
         """
         known = self.client_settings(user, mechanism)
-        found: dict[str, str] = {"security.protocol": self.protocol}
+        same = ("security.protocol", "sasl.mechanism", "sasl.allow.unencrypted")
+        found = {name: known[name] for name in same if name in known}
         if "ssl.ca.location" in known:
             found |= {
                 "ssl.truststore.type": "PEM",
@@ -206,8 +242,6 @@ class Security:
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": known["ssl.key.location"],
             }
-        if "sasl.mechanism" in known:
-            found["sasl.mechanism"] = known["sasl.mechanism"]
         if "sasl.username" in known:
             scram = known["sasl.mechanism"].startswith("SCRAM")
             module = "scram.ScramLoginModule" if scram else "plain.PlainLoginModule"
@@ -239,7 +273,7 @@ class Security:
                     raise ConfigError(f"user {name!r} is no name for a file")
                 java = {**address, **self.java_settings(user)}
                 _write_private(folder / f"{name}.properties", properties(java))
-                known = {**address, **self.client_settings(user)}
+                known = {**address, **self.librdkafka_settings(user)}
                 text = "".join(f"{key}={value}\n" for key, value in known.items())
                 _write_private(folder / f"{name}.conf", text)
         except OSError as error:
