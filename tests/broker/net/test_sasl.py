@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -100,6 +103,48 @@ def test_no_bytes_are_a_way_in(mechanism: str, messages: list[bytes]) -> None:
         for message in messages:
             assert isinstance(exchange.answer(message), bytes)
     assert exchange.user is None
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("n,a=root,n=alice,r=abc", "an authorization id that is different from username"),
+        ("n,,n=alice,r=abc,tokenauth=true", "invalid credentials"),
+        ("n,,n=alice,r=abc,tokenauth=TRUE", "invalid credentials"),
+        ("y,,n=alice,r=abc", "invalid credentials"),
+        ("n,,n=ali=2xe,r=abc", "invalid credentials"),
+        ("n,,n=,r=abc", "invalid credentials"),
+        ("n,,n=alice,r=", "invalid credentials"),
+    ],
+)
+def test_scram_refuses_what_kafka_refuses(first: str, told: str) -> None:
+    exchange = MECHANISMS["SCRAM-SHA-256"](CREDENTIALS)
+    with pytest.raises(RefusedError, match=told):
+        exchange.answer(first.encode())
+
+
+@pytest.mark.parametrize("start", ["n,,", "n,a=alice,"])
+@pytest.mark.parametrize("before", ["", "m=x,"])
+@pytest.mark.parametrize("after", ["", ",tokenauth=false", ",x=y"])
+def test_scram_takes_what_kafka_takes(start: str, before: str, after: str) -> None:
+    exchange = MECHANISMS["SCRAM-SHA-256"](CREDENTIALS)
+    bare = f"{before}n=alice,r=abc{after}"
+    challenge = exchange.answer(f"{start}{bare}".encode()).decode()
+    exchange.answer(proof(start, bare, challenge, USERS["alice"]))
+    assert exchange.user == "alice"
+
+
+def proof(start: str, bare: str, challenge: str, password: str) -> bytes:
+    """The last message of a client of SCRAM-SHA-256 (RFC 5802)."""
+    given = dict(part.split("=", 1) for part in challenge.split(","))
+    salt, iterations = base64.b64decode(given["s"]), int(given["i"])
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    without = f"c={base64.b64encode(start.encode()).decode()},r={given['r']}"
+    signed = f"{bare},{challenge},{without}".encode()
+    signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
+    shown = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+    return f"{without},p={base64.b64encode(shown).decode()}".encode()
 
 
 def test_an_unknown_user_is_challenged_like_a_known_one() -> None:

@@ -39,6 +39,20 @@ if TYPE_CHECKING:
 ServeUser: TypeAlias = "Callable[[memoryview, str, str], Answer | Awaitable[Answer]]"
 
 _NONCE_BYTES = 24
+_OTHER_USER = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
+# Messages of SCRAM, as Apache Kafka takes them: "y," (RFC 5802) is refused there, too.
+_NAME = "(?:[^=,\\0]|=2C|=3D)+"
+_MORE = "(?P<extensions>(?:,[A-Za-z]+=[^,\\0]+)*)"
+_PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
+_FIRST = re.compile(
+    f"n,(?:a=(?P<authorized>{_NAME}))?,"
+    rf"(?P<bare>(?:m=[^,\0]+,)?n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE}){_MORE})"
+)
+_LAST = re.compile(
+    f"(?P<without>c=[A-Za-z0-9+/=]*,r=(?P<nonce>{_PRINTABLE})){_MORE},p=(?P<proof>[A-Za-z0-9+/=]*)"
+)
 
 
 class RefusedError(Exception):
@@ -71,8 +85,7 @@ class Plain:
         if not self._credentials.check(user, password):
             raise RefusedError("Authentication failed: Invalid username or password")
         if authorized not in ("", user):
-            text = "Authentication failed: Client requested an authorization id that is different"
-            raise RefusedError(f"{text} from username")
+            raise RefusedError(_OTHER_USER)
         self.user = user
         return b""
 
@@ -95,31 +108,35 @@ class Scram:
         """
         try:
             return self._steps.send(data.decode())
-        except (StopIteration, UnicodeDecodeError, KeyError, binascii.Error):
-            raise RefusedError(f"Invalid {self._mechanism} message") from None
+        except (StopIteration, UnicodeDecodeError, binascii.Error):
+            raise self._wrong() from None
+
+    def _wrong(self) -> RefusedError:
+        return RefusedError(
+            "Authentication failed during authentication due to invalid credentials with SASL "
+            f"mechanism {self._mechanism}"
+        )
 
     def _exchange(self) -> Generator[bytes, str, None]:
-        first = yield b""
-        found = re.fullmatch(
-            r"[ny],(?:a=[^,]*)?,(n=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)", first
-        )
+        found = _FIRST.fullmatch((yield b""))
         if found is None:
-            raise RefusedError(f"Invalid {self._mechanism} message")
-        bare, name, nonce = found.groups()
+            raise self._wrong()
+        bare, name, nonce = found["bare"], found["name"], found["nonce"]
         user = name.replace("=2C", ",").replace("=3D", "=")
+        if found["authorized"] not in (None, user):
+            raise RefusedError(_OTHER_USER)
+        if "tokenauth=true" in found["extensions"].lower().split(","):
+            raise self._wrong()  # there are no delegation tokens
         known, is_user = self._credentials.scram(user, self._mechanism)
         nonce += base64.urlsafe_b64encode(os.urandom(_NONCE_BYTES)).decode()
         challenge = f"r={nonce},s={base64.b64encode(known.salt).decode()},i={known.iterations}"
-        final = yield challenge.encode()
-        without, _, proof = final.rpartition(",p=")
-        attributes = dict(part.split("=", 1) for part in without.split(",") if "=" in part)
-        signed = f"{bare},{challenge},{without}".encode()
-        is_proven = self._proves(known.stored_key, signed, proof)
-        if attributes["r"] != nonce or not (is_proven and is_user):
-            raise RefusedError(
-                "Authentication failed during authentication due to invalid credentials with SASL "
-                f"mechanism {self._mechanism}"
-            )
+        last = _LAST.fullmatch((yield challenge.encode()))
+        if last is None:
+            raise self._wrong()
+        signed = f"{bare},{challenge},{last['without']}".encode()
+        is_proven = self._proves(known.stored_key, signed, last["proof"])
+        if last["nonce"] != nonce or not (is_proven and is_user):
+            raise self._wrong()
         self.user = user
         signature = hmac.digest(known.server_key, signed, self._algorithm)
         yield b"v=" + base64.b64encode(signature)
