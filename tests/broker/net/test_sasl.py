@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,7 @@ from tests.broker.peer import Peer
 
 USERS = {"alice": "alice-secret"}
 CREDENTIALS = Credentials(USERS, MECHANISMS, Path("nowhere"), Storage())
+_AFTER_LOGIN = "SaslAuthenticate request received after successful authentication"
 METADATA = MetadataRequest(topics=()), 12
 
 
@@ -77,8 +79,48 @@ def test_a_mechanism_that_is_not_enabled_is_refused_with_those_that_are(peer: Pe
     assert answer.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-def test_another_user_cannot_take_over_a_connection(broker: EmbeddedBroker) -> None:
-    security = Security("SASL_PLAINTEXT", users={**USERS, "bob": "bob-secret"})
+def test_a_session_without_end_is_not_renewed(peer: Peer) -> None:
+    assert log_in(peer, "alice-secret") == 0
+    again = peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert (again.error_code, again.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, ())
+    answer = peer.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), 2)
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert answer.error_message == _AFTER_LOGIN
+    assert peer.ask(*METADATA).brokers  # the connection stays
+
+
+def test_a_session_cannot_be_renewed_with_an_unknown_mechanism() -> None:
+    security = Security("SASL_PLAINTEXT", users=USERS, session_ms=60_000)
+    with EmbeddedBroker(security=security) as started, Peer(started.bootstrap_servers) as peer:
+        assert log_in(peer, "alice-secret") == 0
+        answer = peer.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert peer.is_closed()
+
+
+@pytest.mark.parametrize(
+    "between", [(SaslHandshakeRequest(mechanism="PLAIN"), 1), (ApiVersionsRequest(), 3)]
+)
+def test_nothing_comes_between_handshake_and_login(between: tuple[Any, int], peer: Peer) -> None:
+    assert peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    assert peer.ask(*between).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert peer.is_closed()
+
+
+def test_another_request_while_a_session_is_renewed_ends_the_connection() -> None:
+    security = Security("SASL_PLAINTEXT", users=USERS, session_ms=60_000)
+    with EmbeddedBroker(security=security) as started, Peer(started.bootstrap_servers) as peer:
+        assert log_in(peer, "alice-secret") == 0
+        assert log_in(peer, "alice-secret") == 0
+        assert peer.ask(*METADATA).brokers
+        assert peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        peer.send(*METADATA)
+        assert peer.is_closed()
+
+
+def test_another_user_cannot_take_over_a_connection() -> None:
+    users = {**USERS, "bob": "bob-secret"}
+    security = Security("SASL_PLAINTEXT", users=users, session_ms=60_000)
     with EmbeddedBroker(security=security) as started, Peer(started.bootstrap_servers) as peer:
         assert log_in(peer, "alice-secret") == 0
         assert peer.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0

@@ -23,7 +23,7 @@ from kohort.broker.net.credentials import SCRAM_HASHES, Credentials
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire.codec import frame
 from kohort.wire.codec.schema import Buffer
-from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # Serves a request of a client at a host, and of a principal.
 ServeUser: TypeAlias = "Callable[[memoryview, str, str], Answer | Awaitable[Answer]]"
+
+_Response: TypeAlias = SaslHandshakeResponse | SaslAuthenticateResponse | ApiVersionsResponse
 
 _NONCE_BYTES = 24
 _OTHER_USER = (
@@ -239,27 +241,45 @@ class Gate:
                 is over.
         """
         key, version, correlation_id = frame.peek_request(data)
-        if key not in (SaslHandshakeRequest.api_key, SaslAuthenticateRequest.api_key):
-            self._let_pass(key)
+        is_sasl = key in (SaslHandshakeRequest.api_key, SaslAuthenticateRequest.api_key)
+        if not is_sasl and not self._is_too_early(key):
             return self._serve(data, host, self._principal)
         if version < 1 and key == SaslHandshakeRequest.api_key:
             raise RemoteProtocolError("SaslHandshake 0, after which SASL has no requests")
         request = frame.decode_request(data).message
         if isinstance(request, SaslHandshakeRequest):
-            answer: SaslHandshakeResponse | SaslAuthenticateResponse = self._begin(request)
-        else:
-            assert isinstance(request, SaslAuthenticateRequest)
+            answer: _Response = self._begin(request)
+        elif isinstance(request, SaslAuthenticateRequest):
             answer = self._go_on(request)
+        else:
+            answer = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=())
         encoded: list[Buffer] = [frame.encode_response(answer, version, correlation_id)]
-        return LastAnswer(encoded) if answer.error_code else encoded
+        stays = self._is_in and answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        return LastAnswer(encoded) if answer.error_code and not stays else encoded
 
-    def _let_pass(self, key: int) -> None:
-        if self._user is None and key != ApiVersionsRequest.api_key:
+    @property
+    def _is_in(self) -> bool:
+        """Whether the client has logged in and is not about to do so again."""
+        return self._user is not None and self._exchange is None
+
+    def _is_too_early(self, key: int) -> bool:
+        """Whether this is ApiVersions within an exchange; raise if it must not come at all."""
+        is_versions = key == ApiVersionsRequest.api_key
+        if self._user is None and not is_versions:
             raise RemoteProtocolError(f"request {key} of a client that has not logged in")
+        self._check_time()
+        if self._exchange is not None and not (is_versions and self._user is None):
+            raise RemoteProtocolError(f"request {key} while {self._user} logs in again (KIP-368)")
+        return self._exchange is not None
+
+    def _check_time(self) -> None:
         if self._until is not None and self._clock() > self._until:
             raise RemoteProtocolError(f"the session of {self._user} is over (KIP-368)")
 
     def _begin(self, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+        if self._exchange is not None or (self._is_in and self._until is None):
+            code = ErrorCode.ILLEGAL_SASL_STATE
+            return SaslHandshakeResponse(error_code=code, mechanisms=())
         enabled = self._security.mechanisms
         if request.mechanism not in enabled:
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -269,6 +289,10 @@ class Gate:
 
     def _go_on(self, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
         exchange = self._exchange
+        if self._is_in:
+            self._check_time()
+            text = "SaslAuthenticate request received after successful authentication"
+            return _refused(ErrorCode.ILLEGAL_SASL_STATE, text)
         if exchange is None:
             return _refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
         try:
