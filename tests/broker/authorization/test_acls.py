@@ -24,11 +24,20 @@ from kohort.broker.dispatch import SERVED
 from kohort.broker.log.directory import DataDirectoryError
 from kohort.broker.log.storage import Storage
 from kohort.client import NewTopic
-from kohort.errors import ConfigError, KafkaError
+from kohort.errors import ConfigError, ErrorCode, KafkaError
 from kohort.types import TopicPartition
+from kohort.values import replace
 from kohort.wire import apis
+from kohort.wire.codec.schema import ZERO_UUID
+from kohort.wire.messages.fetch import FetchRequest
+from kohort.wire.messages.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from tests.broker.log.batches import batch
-from tests.broker.peer import produce_request
+from tests.broker.peer import FETCH_BY_NAME, Peer, fetch_request, produce_request
 from tests.real_kafka.logged_in import UserPeer
 
 USERS = {"root": "root-secret", "bob": "bob-secret"}
@@ -289,9 +298,71 @@ def test_the_subject_of_a_certificate_is_the_user(tmp_path: Path) -> None:
             assert admin.list_topics() == {"flights"}
 
 
+def as_bob(broker: EmbeddedBroker) -> UserPeer:
+    return UserPeer(broker.bootstrap_servers, "bob", USERS["bob"])
+
+
+def test_a_missing_topic_is_no_secret_for_one_who_may_describe_it(broker: EmbeddedBroker) -> None:
+    """Without DELETE it is refused, unless there is nothing to delete."""
+    broker.create_acls([bobs(DESCRIBE, "flights"), bobs(DESCRIBE, "missing")])
+    named = tuple(
+        DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in ("flights", "missing", "hidden")
+    )
+    with as_bob(broker) as peer:
+        answer = peer.ask(DeleteTopicsRequest(topics=named, timeout_ms=1_000), 6)
+        codes = {each.name: each.error_code for each in answer.responses}
+        assert codes == {
+            "flights": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "hidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        }
+        older = DeleteTopicsRequest(topic_names=("missing",), timeout_ms=1_000)
+        (only,) = peer.ask(older, 5).responses
+        assert only.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+ACTING = Acl(BOB, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER)
+
+
+@pytest.mark.parametrize(("acl", "replica"), [(bobs(READ, "flights"), -1), (ACTING, 1)])
+def test_a_fetch_of_a_replica_needs_the_right_of_brokers(
+    acl: Acl, replica: int, broker: EmbeddedBroker
+) -> None:
+    broker.create_acls([acl])
+    request = fetch_request(TopicPartition("flights", 0), 0, 0, 1_000)
+    with as_bob(broker) as peer:
+        codes = {each: fetched(peer, replace(request, replica_id=each)) for each in (-1, 1)}
+    assert codes == {replica: 0, -replica: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+def fetched(peer: Peer, request: FetchRequest) -> int:
+    return peer.ask(request, FETCH_BY_NAME).responses[0].partitions[0].error_code
+
+
+def test_settings_of_a_new_topic_that_are_not_seen_are_an_empty_list(
+    broker: EmbeddedBroker,
+) -> None:
+    broker.create_acls([bobs(Operation.CREATE, "new")])
+    topic = CreatableTopic(
+        name="new", num_partitions=1, replication_factor=1, assignments=(), configs=()
+    )
+    with as_bob(broker) as peer:
+        (answer,) = peer.ask(CreateTopicsRequest(topics=(topic,)), 7).topics
+        assert answer.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert answer.configs == ()
+
+
 def test_names_of_subjects() -> None:
     subject = ((("countryName", "DE"),), (("organizationName", "A, B"),), (("commonName", "x"),))
     assert principal_of({"subject": subject}) == "User:CN=x,O=A\\, B,C=DE"
+    common = {
+        " bob ": "\\ bob\\ ",
+        "#1=a;b": "\\#1\\=a\\;b",
+        '"\\+<>': '\\"\\\\\\+\\<\\>',
+        "a b": "a b",
+    }
+    for value, shown in common.items():
+        assert principal_of({"subject": ((("commonName", value),),)}) == f"User:CN={shown}"
     assert principal_of(None) == principal_of({}) == "User:ANONYMOUS"
 
 

@@ -6,6 +6,7 @@ everything.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
@@ -310,7 +311,9 @@ _SHORT = {
 
 
 def _attribute(name: str, value: str) -> str:
-    escaped = "".join(f"\\{each}" if each in ',+"\\<>;' else each for each in value)
+    escaped = "".join(f"\\{each}" if each in ',=+<>#;"\\' else each for each in value)
+    escaped = escaped.replace("\0", "\\00")
+    escaped = re.sub(r"^ +| +\Z", lambda blanks: "\\ " * len(blanks[0]), escaped)
     return f"{_SHORT.get(name, name)}={escaped}"
 
 

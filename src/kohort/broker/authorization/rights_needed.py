@@ -261,6 +261,26 @@ def _described(
     return _created(broker, request, rights, item)
 
 
+def _fetched(
+    broker: BrokerContext, request: FetchRequest, rights: Rights, item: object
+) -> ErrorCode | None:
+    """Needs to read a topic, or to be a broker that follows its leader."""
+    if max(request.replica_id, request.replica_state.replica_id) < 0:
+        return _topic(Operation.READ)(broker, request, rights, item)
+    is_allowed = rights.may(Operation.CLUSTER_ACTION, Resource.CLUSTER)
+    return None if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _deleted(
+    broker: BrokerContext, request: DeleteTopicsRequest, rights: Rights, item: object
+) -> ErrorCode | None:
+    """Needs to delete a topic, or to see it where there is none."""
+    name = _topic_name(broker, item)
+    is_missing = name is not None and name not in broker.data.topics
+    needed = Operation.DESCRIBE if is_missing else Operation.DELETE
+    return _topic(needed)(broker, request, rights, item)
+
+
 def _without_name(
     _broker: BrokerContext, _rights: Rights, topic: MetadataResponseTopic
 ) -> MetadataResponseTopic:
@@ -322,7 +342,7 @@ _SEEING, _CHANGING = Rule(_cluster(Operation.DESCRIBE)), Rule(_cluster(Operation
 RULES: dict[type[Message], Rule] = {
     # records
     ProduceRequest: Rule(_produce, (_topics(Operation.WRITE, "responses", "topic_data"),)),
-    FetchRequest: Rule(None, (_topics(Operation.READ, "responses"),)),
+    FetchRequest: Rule(None, (Items("topics", "responses", _fetched),)),
     ListOffsetsRequest: Rule(None, (_topics(Operation.DESCRIBE),)),
     OffsetForLeaderEpochRequest: Rule(None, (_topics(Operation.DESCRIBE),)),
     DeleteRecordsRequest: Rule(None, (_topics(Operation.DELETE),)),
@@ -337,7 +357,7 @@ RULES: dict[type[Message], Rule] = {
     DeleteTopicsRequest: Rule(
         None,
         tuple(
-            Items(field, "responses", _topic(Operation.DELETE), shown=_with_name)
+            Items(field, "responses", _deleted, shown=_with_name)
             for field in ("topics", "topic_names")
         ),
     ),

@@ -150,7 +150,7 @@ def _created(_request: Message, answer: CreateTopicsResponse, rights: Rights) ->
             topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             num_partitions=-1,
             replication_factor=-1,
-            configs=None,
+            configs=(),
         )
         for topic in answer.topics
     )
