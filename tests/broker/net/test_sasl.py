@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from kohort.broker import BrokerConfig, EmbeddedBroker, Security
 from kohort.broker.log.storage import Storage
 from kohort.broker.net.credentials import Credentials
+from kohort.broker.net.newcomers import SparingLog
 from kohort.broker.net.sasl import MECHANISMS, RefusedError
 from kohort.errors import ConfigError, ErrorCode
 from kohort.wire.codec.limits import DEFAULT_LIMITS
@@ -77,6 +79,45 @@ def test_a_mechanism_that_is_not_enabled_is_refused_with_those_that_are(peer: Pe
     answer = peer.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
     assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert answer.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [("PLAIN", b"\0al\nice\0wrong"), ("SCRAM-SHA-256", b"n,a=root,n=al\nice,r=abc")],
+)
+def test_a_failed_login_is_logged(
+    mechanism: str, message: bytes, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    assert peer.ask(SaslHandshakeRequest(mechanism=mechanism), 1).error_code == 0
+    assert peer.ask(SaslAuthenticateRequest(auth_bytes=message), 2).error_code
+    (line,) = caplog.messages
+    begin = f"a login of /127.0.0.1 as 'al\\nice' by '{mechanism}' failed: Authentication failed: "
+    assert line.startswith(begin)
+
+
+def test_bad_bytes_before_a_login_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    security = Security("SASL_PLAINTEXT", users=USERS)
+    with EmbeddedBroker(security=security) as started:
+        for _ in range(30):
+            with Peer(started.bootstrap_servers) as one:
+                one.socket.sendall(bytes(8))
+                assert one.is_closed()
+    assert len(caplog.messages) == 10
+    assert caplog.messages[-1].endswith("(more are left out for up to 60 s)")
+
+
+def test_a_line_says_how_many_were_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    log = SparingLog(lambda: now)
+    for number in range(15):
+        log.warning("number %d", number)
+    now = 60.0
+    log.warning("later")
+    log.warning("last")
+    said = ["later (5 such lines before were left out)", "last"]
+    assert caplog.messages[10:] == said
 
 
 def test_a_session_without_end_is_not_renewed(peer: Peer) -> None:

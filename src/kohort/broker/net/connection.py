@@ -225,17 +225,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: BaseException) -> None:
         """Close, because the bytes were not Kafka's protocol or something went wrong here."""
+        warn = logger.warning if self._newcomers is None else self._newcomers.log.warning
         if isinstance(error, DisconnectError):
             logger.info("closing the connection of %s: a fault says so", self.host)
         elif isinstance(error, ForeignProtocolError):
-            logger.warning(
+            warn(
                 "closing the connection of %s: it speaks %s, and this broker only Kafka's protocol"
                 " without encryption (security.protocol=PLAINTEXT)",
                 self.host,
                 error.protocol,
             )
         elif isinstance(error, RemoteProtocolError):
-            logger.warning("closing the connection of %s: %s", self.host, error)
+            warn("closing the connection of %s: %s", self.host, error)
         else:
             logger.error("a request of %s failed", self.host, exc_info=error)
         self._waiting.clear()

@@ -14,6 +14,37 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _QUIET_S = 60.0
+_LINES = 10
+
+
+class SparingLog:
+    """Logs WARNINGs that a stranger can bring about as often as it likes.
+
+    So many a minute are logged; the last of them says so, and the next one how many were left out.
+
+    Args:
+        clock: Seconds, from an arbitrary start.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since = float("-inf")
+        self._logged = self._left_out = 0
+
+    def warning(self, text: str, *values: object) -> None:
+        """Log a line, with values for its `%`."""
+        if self._clock() - self._since >= _QUIET_S:
+            self._since, self._logged = self._clock(), 0
+        if self._logged == _LINES:
+            self._left_out += 1
+            return
+        self._logged += 1
+        if self._left_out:
+            text, values = f"{text} (%d such lines before were left out)", (*values, self._left_out)
+            self._left_out = 0
+        if self._logged == _LINES:
+            text, values = f"{text} (more are left out for up to %d s)", (*values, int(_QUIET_S))
+        logger.warning(text, *values)
 
 
 class Newcomers:
@@ -25,11 +56,15 @@ class Newcomers:
     Args:
         limit: Most of them.
         clock: Seconds, from an arbitrary start.
+
+    Attributes:
+        log: Takes the lines about them.
     """
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
         self._limit = limit
         self._clock = clock
+        self.log = SparingLog(clock)
         self._waiting: dict[Connection, None] = {}
         self._closed = 0
         self._quiet_until = float("-inf")
@@ -72,10 +107,14 @@ class TlsHandshake(asyncio.Protocol):
         connection: What serves its requests then.
         context: What TLS works with.
         is_enough: Whether its client has authenticated with the handshake.
+        log: Takes a line about one that fails.
     """
 
-    def __init__(self, connection: Connection, context: SSLContext, is_enough: bool) -> None:
+    def __init__(
+        self, connection: Connection, context: SSLContext, is_enough: bool, log: SparingLog
+    ) -> None:
         self._connection = connection
+        self._log = log
         self._context = context
         self._is_enough = is_enough
         self._task: asyncio.Task[None] | None = None
@@ -93,9 +132,9 @@ class TlsHandshake(asyncio.Protocol):
         try:
             made = await loop.start_tls(plain, connection, self._context, server_side=True)
         except OSError as error:
-            level = logging.WARNING if isinstance(error, SSLError) else logging.INFO
+            warn = self._log.warning if isinstance(error, SSLError) else logger.info
             host = f"/{peer[0]}" if peer else "a client"
-            logger.log(level, "closing the connection of %s: no TLS handshake: %s", host, error)
+            warn("closing the connection of %s: no TLS handshake: %s", host, error)
             error.__traceback__ = None  # or a cycle would keep the buffers of TLS
             made = None
         if made is None or plain.is_closing():

@@ -33,6 +33,7 @@ from kohort.wire.messages.sasl import (
 
 if TYPE_CHECKING:
     from kohort.broker.net.connection import Answer
+    from kohort.broker.net.newcomers import SparingLog
     from kohort.broker.net.security import Security
 
 # Serves a request of a client at a host, and of a principal.
@@ -69,6 +70,7 @@ class Plain:
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
+        self.claimed = ""
         self.user: str | None = None
 
     def answer(self, data: bytes) -> bytes:
@@ -84,6 +86,7 @@ class Plain:
             authorized, user, password = (part.decode() for part in parts)
         except UnicodeDecodeError:
             raise RefusedError("Invalid SASL/PLAIN response: not UTF-8") from None
+        self.claimed = user
         if not self._credentials.check(user, password):
             raise RefusedError("Authentication failed: Invalid username or password")
         if authorized not in ("", user):
@@ -100,6 +103,7 @@ class Scram:
         self._mechanism, self._algorithm = mechanism, SCRAM_HASHES[mechanism]
         self._steps = self._exchange()
         next(self._steps)
+        self.claimed = ""
         self.user: str | None = None
 
     def answer(self, data: bytes) -> bytes:
@@ -124,7 +128,7 @@ class Scram:
         if found is None:
             raise self._wrong()
         bare, name, nonce = found["bare"], found["name"], found["nonce"]
-        user = name.replace("=2C", ",").replace("=3D", "=")
+        self.claimed = user = name.replace("=2C", ",").replace("=3D", "=")
         if found["authorized"] not in (None, user):
             raise RefusedError(_OTHER_USER)
         if "tokenauth=true" in found["extensions"].lower().split(","):
@@ -157,6 +161,7 @@ class Bearer:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._failed = ""
+        self.claimed = ""
         self.user: str | None = None
         self.expires: float | None = None
 
@@ -170,6 +175,7 @@ class Bearer:
             raise RefusedError(self._failed)
         found = re.search(rb"\x01auth=[Bb]earer ([A-Za-z0-9._~+/=-]+)\x01", data)
         claims = _claims(found.group(1).decode()) if found else None
+        self.claimed = "" if claims is None else str(claims["sub"])
         if claims is None or not claims["exp"] > self._clock():
             self._failed = json.dumps({"status": "invalid_token"})
             return self._failed.encode()
@@ -210,6 +216,7 @@ class Gate:
         security: What is demanded.
         credentials: The users.
         serve: What serves the requests then.
+        log: Takes a line for each login that fails.
         clock: Seconds that never go back.
 
     Attributes:
@@ -221,14 +228,17 @@ class Gate:
         security: Security,
         credentials: Credentials,
         serve: ServeUser,
+        log: SparingLog,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._security = security
         self._credentials = credentials
         self._serve = serve
+        self._log = log
         self._clock = clock
         self.when_in: Callable[[], None] = lambda: None
         self._exchange: Plain | Scram | Bearer | None = None
+        self._mechanism: str | None = None
         self._user: str | None = None
         self._principal = ANONYMOUS
         self._until: float | None = None
@@ -253,9 +263,20 @@ class Gate:
             answer = self._go_on(request)
         else:
             answer = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, api_keys=())
+        if answer.error_code:
+            self._tell(host, answer)
         encoded: list[Buffer] = [frame.encode_response(answer, version, correlation_id)]
         stays = self._is_in and answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
         return LastAnswer(encoded) if answer.error_code and not stays else encoded
+
+    def _tell(self, host: str, answer: _Response) -> None:
+        """Log a login that fails; what the client says is quoted, and cut."""
+        code = ErrorCode(answer.error_code).name
+        why = getattr(answer, "error_message", None) or code
+        exchange = self._exchange
+        user = "" if exchange is None or not exchange.claimed else f" as {exchange.claimed[:100]!r}"
+        by = "" if self._mechanism is None else f" by {self._mechanism[:100]!r}"
+        self._log.warning("a login of %s%s%s failed: %s", host, user, by, why)
 
     @property
     def _is_in(self) -> bool:
@@ -280,6 +301,7 @@ class Gate:
         if self._exchange is not None or (self._is_in and self._until is None):
             code = ErrorCode.ILLEGAL_SASL_STATE
             return SaslHandshakeResponse(error_code=code, mechanisms=())
+        self._mechanism = request.mechanism
         enabled = self._security.mechanisms
         if request.mechanism not in enabled:
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM

@@ -160,7 +160,8 @@ class Broker:
             connection = self._connection(context, newcomers)
             if security is None or tls is None:
                 return connection
-            return TlsHandshake(connection, tls, is_enough=not security.mechanisms)
+            is_enough = not security.mechanisms
+            return TlsHandshake(connection, tls, is_enough, newcomers.log)
 
         try:
             self._server = await loop.create_server(connect, config.host, config.port)
@@ -175,7 +176,7 @@ class Broker:
             return Connection(serve, self._connections, DEFAULT_LIMITS)
         if not security.mechanisms:
             return _certified(serve, self._connections, newcomers)
-        gate = Gate(security, context.credentials, serve)
+        gate = Gate(security, context.credentials, serve, newcomers.log)
         connection = Connection(gate.serve, self._connections, DEFAULT_LIMITS, newcomers)
         gate.when_in = connection.authenticated
         return connection
