@@ -15,7 +15,7 @@ from kohort.region.log.control import ControlLog
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
 from kohort.region.machines.describing import told_differences
 from kohort.region.machines.records import RegionSettings
-from kohort.region.names import problem_of
+from kohort.region.names import problem_of, problem_of_region
 from kohort.region.sinks.sink import identity_of
 from kohort.region.worker import first
 
@@ -40,7 +40,7 @@ class Candidate:
             default.
 
     Raises:
-        ConfigError: The group id is too long for a region.
+        ConfigError: The group id is too long for a region, or no topic can be named after it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Candidate:
         client: ClientSettings,
         replication_factor: int = -1,
     ) -> None:
-        problem = problem_of("", str(wanted.get("group_id", "")))
+        problem = problem_of_region(region) or problem_of("", str(wanted.get("group_id", "")))
         if problem:
             raise ConfigError(problem)
         self.id = uuid.uuid4().hex

@@ -21,7 +21,7 @@ from kohort.region.machines.records import (
     RegionSettings,
 )
 from kohort.region.metrics import ControllerMetrics, OperatorMetrics, RegionMetrics, measured
-from kohort.region.names import problem_of
+from kohort.region.names import problem_of, problem_of_region
 from kohort.region.settings import poll_interval_ms
 from kohort.region.sinks.sink import RegionSink
 from kohort.region.starts import StartPosition
@@ -120,7 +120,7 @@ def _config(
         ("max_resets", max_resets),
     ):
         whole(value, name, 1, MOST_MS)
-    problem = problem_of(text(operator, "operator"), group_id)
+    problem = problem_of_region(region) or problem_of(text(operator, "operator"), group_id)
     if problem:
         raise ConfigError(problem)
     settings = RegionSettings(

@@ -1,4 +1,7 @@
-"""Limits for the names of an operator and its group, which go into records and file names."""
+"""Limits for the names of a region, an operator and its group.
+
+They go into names of topics, records and file names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,25 @@ OPERATOR_MAX = 200
 OPERATOR_BYTES_MAX = 600
 GROUP_MAX = 249
 _IN_FILES_MAX = 120
+# Kafka allows 249 characters in the name of a topic, which adds "__kohort-region-" and "-state".
+REGION_MAX = 227
 _ODD = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def problem_of_region(region: object) -> str:
+    """Return why this cannot be the name of a region; empty if it can.
+
+    Args:
+        region: What was given as its name.
+    """
+    if not isinstance(region, str):
+        return f"the region's name is a {type(region).__name__} and must be a text"
+    if not region or _ODD.search(region) or len(region) > REGION_MAX:
+        return (
+            f"{region!r} cannot be the name of a region, as its topics are named after it: 1 to "
+            f"{REGION_MAX} ASCII letters, digits, '.', '_' and '-' are allowed"
+        )
+    return ""
 
 
 def problem_of(operator: str, group_id: str) -> str:

@@ -285,6 +285,8 @@ def test_options_of_a_region() -> None:
         parse({**SERVERS, "subscribe": "a", "regionPeriod": "1s"})
     with pytest.raises(OptionError, match="consistentRegion is empty"):
         parse({**NEEDED, "consistentRegion": " "})
+    with pytest.raises(OptionError, match=r"'a/b \.\./x' cannot be the name of a region"):
+        parse({**NEEDED, "consistentRegion": "a/b ../x"})
     with pytest.raises(OptionError, match="is for streams"):
         check_batch_options(parse(NEEDED))
     with pytest.raises(OptionError, match="regionPeriod must be from"):

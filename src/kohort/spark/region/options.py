@@ -89,6 +89,8 @@ def region_options(values: Values) -> RegionOptions | None:
     Raises:
         OptionError: One makes no sense, or there are options of a region without its name.
     """
+    from kohort.region.names import problem_of_region
+
     name = values.text(NAME)
     if name is None:
         if NAME in values:
@@ -97,6 +99,9 @@ def region_options(values: Values) -> RegionOptions | None:
         if stray:
             raise OptionError(f"{stray[0]} needs {NAME}, the name of the region")
         return None
+    problem = problem_of_region(name)
+    if problem:
+        raise OptionError(f"{NAME}: {problem}")
     return RegionOptions(
         name=name,
         mode=values.word("regionMode", MODES) or "periodic",
