@@ -151,7 +151,8 @@ def worker(
     function: Any = running_sum,
     **settings: Any,
 ) -> RegionConsumer:
-    """Make a worker of a region that is named after its topic."""
+    """Make a worker of a region, which by default is named after its topic."""
+    region = settings.pop("region", f"region-{topic}")
     usual: dict[str, Any] = {
         "group_id": f"group-{topic}",
         "period_ms": 300,
@@ -159,7 +160,7 @@ def worker(
         "bootstrap_servers": address,
     }
     return RegionConsumer(
-        f"region-{topic}",
+        region,
         topic,
         function=function,
         sink=sink,

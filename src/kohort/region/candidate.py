@@ -6,11 +6,13 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kohort.errors import ConfigError
 from kohort.region.controlling import Controlling
 from kohort.region.errors import DifferentRegionError, RegionError
+from kohort.region.group_members import check_creation
 from kohort.region.log.control import ControlLog
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
 from kohort.region.machines.describing import told_differences
@@ -72,9 +74,14 @@ class Candidate:
                 log or its sink cannot be used.
             KafkaError: The brokers refuse a request.
         """
-        create = "group_id" in self._wanted
-        copies = self._replication_factor
-        control = ControlLog(self._region, self._client, create=create, replication_factor=copies)
+        group_id = str(self._wanted.get("group_id", ""))
+        control = ControlLog(
+            self._region,
+            self._client,
+            create=bool(group_id),
+            replication_factor=self._replication_factor,
+            check=partial(check_creation, self._region, group_id, self._publisher),
+        )
         self._opening = asyncio.current_task()
         try:
             await control.open()

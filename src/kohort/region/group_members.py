@@ -1,16 +1,20 @@
-"""The members of a region's group, as the brokers describe it."""
+"""The members of a region's group, as the brokers describe it, and what they forbid."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from kohort.errors import ErrorCode, KafkaError
+from kohort.region.errors import RegionError
 from kohort.region.machines.events import GroupMember
+from kohort.region.sinks.owners import check_unused
 
 if TYPE_CHECKING:
     from kohort.client.admin.aio import AsyncAdminClient
+    from kohort.region.sinks.sink import Publisher
 
 # In other states a live member may be missing for a moment.
 _AT_REST = frozenset(("Stable", "Empty", "Dead"))
@@ -45,3 +49,31 @@ async def described(admin: AsyncAdminClient, group_id: str) -> OperatorGroup:
     members = (GroupMember(m.member_id, m.client_id, m.client_host) for m in found.members)
     topics = frozenset[str]().union(*(each.topics for each in found.members))
     return OperatorGroup(tuple(members), found.state in _AT_REST, topics)
+
+
+async def check_creation(
+    region: str, group_id: str, publisher: Publisher, admin: AsyncAdminClient
+) -> None:
+    """Check that a region may be created: its output and its group must not be in use.
+
+    Args:
+        region: Its name.
+        group_id: Group of its operators.
+        publisher: Its output, not opened yet.
+        admin: Asks the brokers.
+
+    Raises:
+        SinkError: The output is that of another region.
+        RegionError: The group has members, which cannot be operators of this region.
+        KafkaError: The group cannot be described.
+    """
+    await asyncio.to_thread(check_unused, publisher, region)
+    members = (await described(admin, group_id)).members
+    if members:
+        names = ", ".join(f"{each.client_id} on {each.host}" for each in members)
+        raise RegionError(
+            f"region {region} does not exist yet, and its group {group_id} has members: {names}. "
+            "Both would get a part of the partitions. If they are operators of a region, give this "
+            "one its name; else end them, or give this region a group_id of its own. A member that "
+            "was killed counts until its session has ended"
+        )

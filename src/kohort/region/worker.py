@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -16,6 +17,7 @@ from msgspec import Struct, field
 from kohort.client import AsyncConsumer
 from kohort.region.controlling import Controlling
 from kohort.region.draining import Draining
+from kohort.region.group_members import check_creation
 from kohort.region.log.control import ControlLog
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
 from kohort.region.machines.operator import OperatorConfig, OperatorMachine
@@ -119,7 +121,10 @@ class Worker:
         config = self._config
         self._main = asyncio.current_task()
         control = ControlLog(
-            config.region, config.client, replication_factor=config.replication_factor
+            config.region,
+            config.client,
+            replication_factor=config.replication_factor,
+            check=partial(check_creation, config.region, config.settings.group_id, self._sink),
         )
         states = StateTopic(config.region, config.client, config.replication_factor)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -17,7 +17,7 @@ from kohort.client import AsyncConsumer, AsyncProducer, ConsumerRecord
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.client.admin.values import ConfigResource, NewTopic
 from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
-from kohort.region.errors import ControlTopicError, RegionRecordError
+from kohort.region.errors import ControlTopicError, RegionError, RegionRecordError
 from kohort.region.log.policies import COMPACTED, keeps_all, watch_policies
 from kohort.region.machines.coding import VALUE_BYTES_MAX, decode, encode
 from kohort.region.machines.facts import Fact
@@ -65,8 +65,12 @@ _CLOSE_S = 5.0
 # All records of an append have to fit into one batch.
 _BATCH_BYTES = VALUE_BYTES_MAX + 500_000
 
+# How long other processes may be creating the region before a reason against that counts.
+_CONFIRMED_S = 2.0
+
 Told: TypeAlias = Callable[[RegionState], None]
 Heard: TypeAlias = Callable[[ConsumerRecord], None]
+Check: TypeAlias = Callable[[AsyncAdminClient], Awaitable[None]]
 
 
 def control_topic(region: str) -> str:
@@ -141,6 +145,7 @@ class ControlLog:
         settings: How to reach the brokers.
         create: Whether to create the topic if it is missing.
         replication_factor: Copies of a topic that is created; -1 is the broker's default.
+        check: Raises a `RegionError` if the region must not be created.
     """
 
     def __init__(
@@ -150,6 +155,7 @@ class ControlLog:
         *,
         create: bool = True,
         replication_factor: int = -1,
+        check: Check | None = None,
     ) -> None:
         self.region = region
         self.topic = control_topic(region)
@@ -158,6 +164,7 @@ class ControlLog:
         self._place = TopicPartition(self.topic, 0)
         self._settings = settings
         self._create = create
+        self._check = check
         self._replication_factor = replication_factor
         self._consumer: AsyncConsumer | None = None
         self._producer: AsyncProducer | None = None
@@ -177,6 +184,7 @@ class ControlLog:
 
         Raises:
             ControlTopicError: It is missing, has several partitions, or is not compacted.
+            RegionError: It is missing, and the region must not be created.
             KafkaError: The brokers cannot be reached, or refuse.
         """
         async with AsyncAdminClient(**admin_settings(self._settings)) as admin:
@@ -211,6 +219,7 @@ class ControlLog:
         if not self._create:
             raise ControlTopicError(f"there is no region {self.region!r}: no topic {self.topic}")
         await self._check_is_new(admin, topics)
+        await self._check_creation(admin)
         topic = NewTopic(self.topic, 1, self._replication_factor, _CONFIGS)
         try:
             await admin.create_topics([topic])
@@ -230,10 +239,30 @@ class ControlLog:
             if loop.time() > end:
                 raise ControlTopicError(
                     f"{self.topic} is missing, but {states} exists: the control topic was "
-                    f"deleted, {_LOST}. To use this name again, delete {states} as well"
+                    f"deleted, {_LOST}. To use this name again, delete {states} as well; "
+                    "an output of its own is needed all the same"
                 )
             await asyncio.sleep(_AGAIN_S)
             topics = await admin.list_topics()
+
+    async def _check_creation(self, admin: AsyncAdminClient) -> None:
+        """Ask whether the region may be created, unless others have created it meanwhile.
+
+        They may also have opened its output and joined its group.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _CONFIRMED_S
+        while self._check is not None:
+            try:
+                await self._check(admin)
+            except RegionError:
+                if self.topic in await admin.list_topics():
+                    return
+                if loop.time() > end:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
 
     async def close(self) -> None:
         """Close the clients; records that cannot be appended soon are given up."""

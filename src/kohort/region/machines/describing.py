@@ -130,5 +130,5 @@ def told_differences(given: Mapping[str, object], region: RegionSettings) -> str
         return ""
     return (
         f"{', '.join(differing)}. A region keeps the settings it was created with: give all its "
-        "workers the same, or use a region of another name"
+        "workers the same, or use a region of another name, with a group and an output of its own"
     )

@@ -29,6 +29,7 @@ from kohort.delta.storage import TableStorage, table_storage
 from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
+from kohort.region.sinks.owners import PREFIX, lost, regions_in
 from kohort.region.sinks.rows import table_of
 from kohort.region.sinks.sink import check_shown, missing_list
 from kohort.region.sinks.storing import one_line, storing
@@ -92,10 +93,14 @@ class DeltaPublisher:
         known = str(self._table().metadata().id) if self._exists() else ""
         return known, self._storage.uri
 
+    def regions(self) -> tuple[set[str], str]:
+        """Return the names of the regions that have published in the table, and its URI."""
+        return regions_in(self._storage.file_system()), self._storage.uri
+
     def _note_region(self, region: str, region_id: str) -> None:
         self._region = region
-        self._application = f"kohort-region/{region}@{region_id}"
-        self._owner = (f"kohort-region/{region}", _number(region_id))
+        self._application = f"{PREFIX}{region}@{region_id}"
+        self._owner = (f"{PREFIX}{region}", _number(region_id))
 
     def check(self, shown: int) -> None:
         """Check that the table has a published checkpoint, and that no RESTORE took it back.
@@ -172,13 +177,7 @@ class DeltaPublisher:
             raise SinkError(str(error)) from error
         known = table.transaction_version(self._owner[0])
         if known is not None and known != self._owner[1]:
-            raise SinkError(
-                f"{uri} holds output of a region {self._region!r} that had another control "
-                "topic: the new one counts its checkpoints from one, and all of them would "
-                "look like repetitions. If the control topic was deleted, the state and "
-                "positions of the region are gone with it. Give the region another name, or "
-                "another table"
-            )
+            raise lost(uri, self._region)
 
     def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
         """Commit the files of a checkpoint, unless the table has it already.

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, cast
 from kohort.region.errors import SinkError
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
+from kohort.region.sinks.owners import lost, others
 from kohort.region.sinks.rows import table_of
 from kohort.region.sinks.storing import storing
 
@@ -230,12 +231,9 @@ class ParquetDirectory:
         if not is_new:
             found = json.loads(place.read_text())
             if not owner.items() <= found.items():
-                raise SinkError(
-                    f"{self.path} holds the output of region {found.get('region')!r} with control "
-                    f"topic {found.get('id')}, this is region {region!r} with {region_id}: its "
-                    "checkpoints have other numbers. If the control topic was deleted, the state "
-                    "and positions of the region are gone with it. Give the region a directory of "
-                    "its own"
+                name = str(found.get("region"))
+                raise (
+                    lost(self.path, region) if name == region else others(self.path, [name], region)
                 )
 
     def check(self, shown: int) -> None:
@@ -243,6 +241,12 @@ class ParquetDirectory:
         if shown and not self._manifest(shown).is_file():
             older = (int(each.stem) for each in self._listed() if int(each.stem) < shown)
             check_shown(self.path, max(older, default=0), shown)
+
+    def regions(self) -> tuple[set[str], str]:
+        """Return the name of the region that uses the directory, and its path."""
+        place = self.path / _MANIFESTS / _OWNER
+        names = {str(json.loads(place.read_text()).get("region"))} if place.is_file() else set()
+        return names, str(self.path)
 
     def identity(self) -> tuple[str, str]:
         """Return the id that the directory got when it was created, and its path."""
