@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from kohort.client import AdminClient
+from kohort.client import AdminClient, NewTopic
 from kohort.client.admin.values import ConfigResource
+from kohort.errors import ConfigError
 from kohort.region import ControlTopicError, ParquetDirectory, RegionStateError, SourceError
+from kohort.region import source as source_module
 from kohort.region.log import policies
 from kohort.region.machines.events import Close, Revoked
 from kohort.types import TopicPartition
 from tests.region.harness import P, Region
 from tests.region.regions import (
+    PROTOCOLS,
     Running,
     eventually,
     produce,
@@ -108,6 +111,37 @@ def test_a_source_that_was_truncated_is_named_with_the_gap(
     assert f"{topic}-0 from 100 to 149" in str(one.error)
     assert "start a region of another name" in str(one.error)
     assert visible(tmp_path) == 400
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_source_topic_that_is_deleted_ends_the_worker(
+    is_made_again: bool,
+    protocol: str,
+    address: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also between two polls; and nothing that the worker asks for creates the topic."""
+    monkeypatch.setattr(source_module, "_GONE_S", 0.3)
+    produce(address, topic, 4, 400)
+    made = worker(address, topic, ParquetDirectory(tmp_path), **PROTOCOLS[protocol])
+    with running(made) as (one,), AdminClient(bootstrap_servers=address) as admin:
+        eventually(lambda: visible(tmp_path) == 400, "all is visible")
+        admin.delete_topics([topic])
+        if is_made_again:
+            admin.create_topics([NewTopic(topic, 4)])
+        one.join()
+        assert (topic in admin.list_topics()) == is_made_again
+    assert isinstance(one.error, SourceError)
+    assert topic in str(one.error)
+    assert "Records that were not read before are gone" in str(one.error)
+
+
+def test_a_worker_that_may_create_topics_is_refused(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="allow_auto_create_topics cannot be set"):
+        worker(address, "t", ParquetDirectory(tmp_path), allow_auto_create_topics=True)
 
 
 @pytest.mark.parametrize("while_running", [False, True])

@@ -278,7 +278,7 @@ def test_another_topic_of_the_name_is_not_read_from_the_former_position() -> Non
         one = operating(consumer, states, inbox)
         one._do(OperatorEffects(session=None, reads=(Read(PARTITION, 116, "", 7),)))
         states.may_load.set()
-        with pytest.raises(SourceError, match="its id was an-id and is another-id"):
+        with pytest.raises(SourceError, match="its id was an-id and is now another-id"):
             await one.closed
         assert consumer.done == []
         await one.stop()

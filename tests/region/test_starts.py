@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kohort.client import AdminClient
 from kohort.region import ParquetDirectory, RegionConsumer
 from kohort.region.starts import StartPosition
 from tests.region.regions import eventually, running, running_sum
@@ -28,7 +29,7 @@ def test_a_duration_is_a_time_before_now(given: str, ago_ms: float) -> None:
 
 @pytest.mark.parametrize("given", [0, 42, -1, 10**11 - 1])
 def test_an_offset_is_refused(given: int) -> None:
-    with pytest.raises(ValueError, match=f"start {given} is no time.*pass 'committed'"):
+    with pytest.raises(ValueError, match=f"start {given} is not a time.*pass 'committed'"):
         StartPosition.parse(given)
 
 
@@ -45,10 +46,10 @@ def test_a_topic_that_is_not_there_is_told_at_once(
     made = RegionConsumer(
         f"region-{topic}", topic, missing, function=running_sum, sink=ParquetDirectory(tmp_path),
         operator="one", group_id=f"group-{topic}", bootstrap_servers=address,
-        allow_auto_create_topics=False,
     )  # fmt: skip
-    with running(made) as (one,):
+    with running(made) as (one,), AdminClient(bootstrap_servers=address) as admin:
         eventually(lambda: one.owned == 4, "it works")
+        assert missing not in admin.list_topics()
     assert one.error is None
     (warning,) = [each for each in caplog.records if "there is no topic" in each.getMessage()]
     assert warning.levelno == logging.WARNING

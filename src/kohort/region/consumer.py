@@ -113,6 +113,11 @@ def _config(
             raise ConfigError(
                 f"{name} cannot be set: the region decides what is read and committed"
             )
+    if client.get("allow_auto_create_topics"):
+        raise ConfigError(
+            "allow_auto_create_topics cannot be set: no client of a region creates topics, as a "
+            "deleted source topic would seem to be empty. Create the topics beforehand"
+        )
     for name, value in (
         ("period_ms", period_ms),
         ("drain_timeout_ms", drain_timeout_ms),

@@ -42,7 +42,7 @@ from kohort.region.machines.state import RegionState
 from kohort.region.metrics import OperatorMetrics
 from kohort.region.reports import Reports
 from kohort.region.settings import Patience
-from kohort.region.source import SOURCE_GONE, check_topic, what_is_gone
+from kohort.region.source import SOURCE_GONE, Sources, check_topic, what_is_gone
 from kohort.region.work import Cut, CutParts, Discard, Inbox, Load, Report, Stop
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
@@ -109,6 +109,7 @@ class Operating(RebalanceListener):
         self._tasks: set[asyncio.Task[None]] = set()
         self._revocation: asyncio.Event | None = None
         self._patience = Patience()
+        self._sources = Sources(consumer)
         # The assigned partitions; those being read, and those about to be.
         self._places: dict[TopicPartition, RegionPartition] = {}
         self._reads: dict[RegionPartition, int] = {}
@@ -313,6 +314,7 @@ class Operating(RebalanceListener):
         for each in sorted(partitions):
             topic_id = await self._topic_id(each.topic)
             added[each] = RegionPartition(each.topic, topic_id, each.partition)
+        self._sources.assigned(added.values())
         self._places |= added
         self.metrics.own(self._places.values())
         if added:
@@ -349,6 +351,7 @@ class Operating(RebalanceListener):
     async def poll(self) -> None:
         """Poll until cancelled; membership needs it, even while there is nothing to read."""
         while not self.closed.done():
+            self._sources.look()
             if not self._fetches:
                 await self._be_member()
                 continue

@@ -24,8 +24,8 @@ ClientSettings: TypeAlias = Mapping[str, Any]
 """Kafka's settings in snake_case, as `kohort.Consumer` takes them."""
 
 # No client of a region creates a topic by asking for it: a broker would create the region's own
-# topics without compaction.
-_NO_CREATION = {"allow_auto_create_topics": False}
+# topics without compaction, and recreate a deleted source topic, which would seem to be empty.
+NO_CREATION = {"allow_auto_create_topics": False}
 # Settings of every client: addresses, security, time-outs. How data is fetched does not concern
 # the clients that read and write the region's own topics.
 _SHARED = set(ClientConfig.__struct_fields__) - {"client_id", "group_id"}
@@ -110,7 +110,7 @@ def consumer_settings(
     """Return the settings for a consumer of the region's own topics, with `own` added."""
     known = ConsumerConfig.__struct_fields__
     kept = _kept(settings, _SHARED.intersection(known))
-    return cast("ConsumerSettings", {**kept, **_NO_CREATION, **own})
+    return cast("ConsumerSettings", {**kept, **NO_CREATION, **own})
 
 
 def producer_settings(
@@ -119,7 +119,7 @@ def producer_settings(
     """Return the settings for a producer, with `own` added."""
     known = set(ProducerConfig.__struct_fields__) - _REFUSED_BY_PRODUCERS
     kept = _kept(settings, _SHARED.intersection(known))
-    return cast("ProducerSettings", {**kept, **_NO_CREATION, **own})
+    return cast("ProducerSettings", {**kept, **NO_CREATION, **own})
 
 
 def admin_settings(settings: ClientSettings) -> AdminSettings:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from kohort.client.admin.aio import AsyncAdminClient
@@ -23,6 +24,9 @@ _REMADE = (
     "Records that were not read before are gone. Start the worker again: it reads the new topic "
     "from its beginning"
 )
+# How long all answers must lack a topic: a broker that has just begun may not know it yet.
+_GONE_S = 5.0
+_ANSWERS_WITHOUT = 3
 
 
 def told_missing(topic: str) -> str:
@@ -81,6 +85,63 @@ async def what_is_gone(
     )
 
 
+class Sources:
+    """Notices that a topic that was assigned to an operator is deleted or recreated.
+
+    The group only takes its partitions away then, as in any other rebalance. Topics stay known
+    until the operator ends: a rebalance may come before the operator knows of its cause.
+
+    Args:
+        consumer: The operator's; it keeps the metadata of its topics fresh.
+    """
+
+    def __init__(self, consumer: AsyncConsumer) -> None:
+        self._consumer = consumer
+        # The last partition that was assigned of each topic, by its name.
+        self._known: dict[str, RegionPartition] = {}
+        # Topics that the last answers lack: since when, how many answers, and the last of these.
+        self._missing: dict[str, tuple[float, int, object]] = {}
+
+    def assigned(self, partitions: Iterable[RegionPartition]) -> None:
+        """Remember the topics of an assignment.
+
+        Raises:
+            SourceError: One is not the topic that was assigned before.
+        """
+        for each in partitions:
+            known = self._known.setdefault(each.topic, each)
+            if known.topic_id != each.topic_id:
+                raise _remade(known, each.topic_id)
+
+    def look(self) -> None:
+        """Compare the topics with what the brokers have said last.
+
+        Raises:
+            SourceError: A topic was deleted, and may have been recreated since.
+        """
+        for name, known in self._known.items():
+            if self._consumer.core.cluster.metadata.topic_id(name) is None:
+                self._miss(name)
+            else:
+                self._missing.pop(name, None)
+                check_topic(self._consumer, known)
+
+    def _miss(self, name: str) -> None:
+        cluster = self._consumer.core.cluster
+        now = time.monotonic()
+        since, answers, last = self._missing.get(name, (now, 0, None))
+        # A broker that starts or stops may name no broker, and no topic either.
+        if cluster.metadata is not last and cluster.metadata.nodes:
+            answers += 1
+        self._missing[name] = since, answers, cluster.metadata
+        if answers >= _ANSWERS_WITHOUT and now - since >= _GONE_S:
+            raise SourceError(
+                f"{name} was deleted: the brokers have not known it for {now - since:.0f} s. "
+                f"{_REMADE}, once it exists"
+            )
+        cluster.request_refresh()
+
+
 def check_topic(consumer: AsyncConsumer, partition: RegionPartition) -> None:
     """Refuse to read a recreated topic from a position in the former one.
 
@@ -89,7 +150,11 @@ def check_topic(consumer: AsyncConsumer, partition: RegionPartition) -> None:
     """
     found = consumer.core.cluster.metadata.topic_id(partition.topic)
     if found is not None and str(found) != partition.topic_id:
-        raise SourceError(
-            f"{partition.topic} was deleted and recreated: its id was {partition.topic_id} and "
-            f"is now {found}. {_REMADE}"
-        )
+        raise _remade(partition, str(found))
+
+
+def _remade(partition: RegionPartition, topic_id: str) -> SourceError:
+    return SourceError(
+        f"{partition.topic} was deleted and recreated: its id was {partition.topic_id} and "
+        f"is now {topic_id}. {_REMADE}"
+    )

@@ -32,6 +32,7 @@ from kohort.region.metrics import (
 )
 from kohort.region.operating import Operating
 from kohort.region.settings import (
+    NO_CREATION,
     ClientSettings,
     member_config,
     merge_timeout_ms,
@@ -231,6 +232,7 @@ class Worker:
             "max_poll_interval_ms": poll_interval_ms(config.client, config.settings),
             "group_id": config.settings.group_id,
             "client_id": self._client_id,
+            **NO_CREATION,
             "enable_auto_commit": False,
             "auto_offset_reset": "none",
         }

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from kohort.region import OperatorFencedError, ParquetDirectory, RegionQueryError
+from kohort.client import AdminClient, NewTopic
+from kohort.region import OperatorFencedError, ParquetDirectory, RegionQueryError, SourceError
 from kohort.spark.checkpoint.manifest import Manifest, ManifestError
 from kohort.spark.completion.control import application_directory
 from kohort.spark.options.source import OptionError, check_batch_options, check_stream_options
@@ -249,6 +250,24 @@ def test_what_runs_on_after_the_end_does_not_count(
         eventually(lambda: visible(tmp_path) == 100, "the next one reads it")
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_topic_that_is_made_again_ends_the_query(
+    bootstrap: str, topic: str, tmp_path: Path, protocol: str
+) -> None:
+    """Its records would count as read, as they are before the position in the former one."""
+    produce_numbers(bootstrap, topic, PARTITIONS, 100)
+    played = Played(bootstrap, topic, tmp_path, protocol=protocol)
+    while visible(tmp_path) < 100:
+        played.run()
+    with AdminClient(bootstrap_servers=bootstrap) as admin:
+        admin.delete_topics([topic])
+        admin.create_topics([NewTopic(topic, PARTITIONS)])
+    produce_numbers(bootstrap, topic, PARTITIONS, 8)
+    with pytest.raises(SourceError, match=f"{topic} was deleted"):
+        played.run(1_000)
+    played.reader.stop()
+
+
 def test_a_checkpoint_of_a_region_is_no_position_elsewhere(bootstrap: str, topic: str) -> None:
     of_region = Manifest(operator="north", nonce="n", batch=7, region="r").to_json()
     query = PlayedQuery(options(bootstrap, topic))
@@ -264,6 +283,7 @@ def test_a_checkpoint_of_a_region_is_no_position_elsewhere(bootstrap: str, topic
         ({"groupMode": "commitOnly"}, "needs groupMode=member"),
         ({"startingOffsets": '{"a":{"0":1}}'}, "startingOffsets by partition"),
         ({"startingOffsetsByTimestamp": '{"a":{"0":1}}'}, "startingOffsetsByTimestamp cannot"),
+        ({"kafka.allow.auto.create.topics": "true"}, "no client of a region creates topics"),
         ({"minPartitions": "3"}, "minPartitions cannot be combined with consistentRegion"),
         ({"checkpointLocation": "ck"}, "the region alone holds positions"),
         ({"positions": "group"}, "the region alone holds positions"),

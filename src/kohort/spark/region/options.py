@@ -141,6 +141,11 @@ def check_region_options(options: SourceOptions) -> None:
         raise OptionError(f"{NAME}: {problem} (kafka.client.id, kafka.group.id)")
     if options.group_mode != "member" or options.assigned:
         raise OptionError(f"{NAME} needs groupMode=member with subscribe or subscribePattern")
+    if options.settings.get("allow.auto.create.topics", "false").lower() == "true":
+        raise OptionError(
+            f"kafka.allow.auto.create.topics cannot be combined with {NAME}: no client of a region "
+            "creates topics, as a deleted source topic would seem to be empty"
+        )
     for name, why in _REFUSED.items():
         if name in options.given:
             raise OptionError(f"{name} cannot be combined with {NAME}: {why}")
