@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,6 +171,35 @@ def test_a_stop_without_a_last_checkpoint_is_told(address: str, topic: str, tmp_
     assert stopped.returncode == 1
     assert "without a last checkpoint" in stopped.stderr
     assert visible(tmp_path) == 0
+
+
+class Away(ParquetDirectory):
+    """A place that is not there for a while."""
+
+    is_away = True
+
+    def publish(self, *given: Any) -> None:
+        if self.is_away:
+            raise OSError("the directory is away")
+        super().publish(*given)
+
+
+def test_a_drain_waits_until_its_checkpoint_is_visible(
+    address: str, topic: str, tmp_path: Path
+) -> None:
+    sink, name = Away(tmp_path), f"region-{topic}"
+    with running(worker(address, topic, sink, mode="operator-driven")) as (one,):
+        eventually(lambda: one.owned == 2, "it works")
+        drained = region("drain", name, "-b", address, "--timeout", "3")
+        assert drained.returncode == 1, drained.stdout
+        told = " ".join(drained.stderr.split())
+        assert "checkpoint 1 is complete but not visible within 3 s" in told
+        assert "the log of the controller, one/" in told
+        sink.is_away = False
+        drained = region("drain", name, "-b", address)
+        assert drained.returncode == 0, drained.stderr
+        assert "checkpoint 2 is complete and visible" in drained.stdout
+        assert visible(tmp_path) > 0
 
 
 @pytest.mark.timeout(400)

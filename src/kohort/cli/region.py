@@ -107,9 +107,9 @@ def drain(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a checkpoint now, and wait until it is complete."""
+    """Make a checkpoint now, and wait until it is complete and its output visible."""
     state = _ask(region, "drain", bootstrap_servers, command_config, why, timeout)
-    _tell(as_json, region, state, f"checkpoint {state.completed} is complete")
+    _tell(as_json, region, state, f"checkpoint {state.completed} is complete and visible")
 
 
 @app.command()

@@ -214,6 +214,8 @@ async def ask(
 ) -> RegionState:
     """Ask a region for a drain, a reset or a stop, and wait until that has happened.
 
+    A drain has happened once the output of its checkpoint is visible.
+
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
@@ -236,9 +238,8 @@ async def ask(
             return await asking.run(settings)
     except TimeoutError:
         waits_for = await asking.waits_for(settings)
-        raise RegionWaitError(
-            f"region {region}: the {what} did not happen within {timeout_s:g} s: {waits_for}"
-        ) from None
+        missed = f"{asking.missed} within {timeout_s:g} s"
+        raise RegionWaitError(f"region {region}: {missed}: {waits_for}") from None
 
 
 class _Asking:
@@ -252,6 +253,8 @@ class _Asking:
         self._writer = f"{user()}.{os.getpid()}"
         self._attempt = 0
         self._cause = ""
+        # The requested checkpoint once it is complete; it has yet to become visible.
+        self._complete: int | None = None
         # The region before the request, and as seen last; None: not read yet.
         self._before: RegionState | None = None
         self._seen: RegionState | None = None
@@ -279,7 +282,7 @@ class _Asking:
 
     async def _until_it_happened(self, control: ControlLog, before: RegionState) -> RegionState:
         state: RegionState | None = await control.caught_up()
-        while state is None or not _has_happened(self._what, before, state):
+        while state is None or not self._has_happened(before, state):
             if state is not None:
                 self._seen = state
                 self._cause = state.must_reset or self._cause
@@ -294,6 +297,13 @@ class _Asking:
             self._writer, self._what, state.checkpoint + 1, state.attempt, self._force, self._why
         )
         await control.append([wanted])
+
+    @property
+    def missed(self) -> str:
+        """What did not happen."""
+        if self._complete is None:
+            return f"the {self._what} did not happen"
+        return f"checkpoint {self._complete} is complete but not visible"
 
     async def waits_for(self, settings: ClientSettings) -> str:
         """Say what keeps it from happening."""
@@ -315,7 +325,17 @@ class _Asking:
     def _is_forgotten(self, state: RegionState) -> bool:
         """Whether a reset has ended the requested checkpoint."""
         is_back = state.attempt > self._attempt and next(state.awaited(), None) is None
-        return self._what == DRAIN and is_back
+        return self._what == DRAIN and is_back and self._complete is None
+
+    def _has_happened(self, before: RegionState, now: RegionState) -> bool:
+        if self._what == DRAIN:
+            if self._complete is None and now.completed > before.checkpoint:
+                self._complete = now.completed
+            return self._complete is not None and not now.is_unpublished(self._complete)
+        if self._what == RESET:
+            return now.attempt > before.attempt and next(now.awaited(), None) is None
+        assert self._what == STOP
+        return not now.operators
 
     def _went_back(self, before: RegionState, state: RegionState) -> str:
         """Say how often the region reset meanwhile, and why."""
@@ -332,15 +352,6 @@ def user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # OSError from Python 3.13 on
         return str(os.getuid())
-
-
-def _has_happened(what: str, before: RegionState, now: RegionState) -> bool:
-    if what == DRAIN:
-        return now.completed > before.checkpoint
-    if what == RESET:
-        return now.attempt > before.attempt and next(now.awaited(), None) is None
-    assert what == STOP
-    return not now.operators
 
 
 async def history(region: str, settings: ClientSettings) -> list[Entry]:

@@ -91,10 +91,10 @@ def _without(state: RegionState, gone: Collection[Operator]) -> str:
 def _being_published(state: RegionState) -> str:
     first, later = state.unpublished[0].checkpoint, len(state.unpublished) - 1
     said = f"checkpoint {first} is being published"
-    if not later:
-        return said
-    behind = "1 later one waits" if later == 1 else f"{later} later ones wait"
-    return f"{said}, and {behind} behind it: the log of the controller says why"
+    if later:
+        behind = "1 later one waits" if later == 1 else f"{later} later ones wait"
+        said = f"{said}, and {behind} behind it"
+    return f"{said}: the log of the controller, {state.controller_name}, says why it takes long"
 
 
 def publishing_problem(state: RegionState) -> str:

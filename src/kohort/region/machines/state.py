@@ -205,6 +205,18 @@ class RegionState(Struct, frozen=True, kw_only=True):
             return Phase.DRAINING
         return Phase.CHECKPOINT_PENDING if self.unpublished else Phase.PROCESSING
 
+    def is_unpublished(self, checkpoint: int) -> bool:
+        """Whether a complete checkpoint, or one before it, is not visible yet."""
+        return any(each.checkpoint <= checkpoint for each in self.unpublished)
+
+    @property
+    def controller_name(self) -> str:
+        """The active controller as `operator/incarnation`, or its incarnation if it has none."""
+        for each in self.operators.values():
+            if each.id.incarnation == self.controller:
+                return str(each.id)
+        return self.controller[:8]
+
     def awaited(self) -> Iterator[Operator]:
         """Yield the owners of partitions that are not yet at the positions of this attempt."""
         for each in self.operators.values():
