@@ -285,7 +285,10 @@ def ui(
         typer.Option(help="File with the token that opens the page; by default one is made."),
     ] = None,
 ) -> None:
-    """Show a web page with the region's state and history, and buttons for drain and reset."""
+    """Show a web page with the region's state and history, until SIGTERM or Ctrl-C.
+
+    It has buttons for drain and reset.
+    """
     from kohort.region.inspecting import look
 
     try:
@@ -300,6 +303,7 @@ def ui(
     asyncio.run(look(region, settings))  # an error at once if the region is missing
     serving = Serving(region, settings, host, port, token)
     typer.echo(f"region {region}: {serving.address}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server raises it again
     try:
         asyncio.run(serving.run())
     except KeyboardInterrupt:

@@ -24,7 +24,7 @@ from kohort.client import AdminClient, NewTopic
 from kohort.errors import ConfigError, KohortError
 from kohort.region import ParquetDirectory
 from kohort.region.machines.state import RegionState
-from kohort.region.ui.guard import is_loopback, token_of
+from kohort.region.ui.guard import Guard, is_loopback, token_of
 from kohort.region.ui.page import Serving
 from tests.region.regions import (
     LONG_S,
@@ -105,8 +105,8 @@ class Browser:
 
 
 @contextmanager
-def page(address: str, region: str, token: str | None = None) -> Iterator[Browser]:
-    serving = Serving(region, {"bootstrap_servers": address}, "127.0.0.1", 0, token)
+def page(address: str, region: str, token: str | None = None, port: int = 0) -> Iterator[Browser]:
+    serving = Serving(region, {"bootstrap_servers": address}, "127.0.0.1", port, token)
     thread = threading.Thread(target=lambda: asyncio.run(serving.run()))
     thread.start()
     try:
@@ -295,6 +295,17 @@ def test_the_first_load_leaves_a_cookie_that_scripts_and_other_sites_do_not_get(
     assert guarded.post("/drain", known | guarded.own)[0] == 200
 
 
+def test_a_cookie_outlives_a_restart_with_the_same_token(guarded: Browser) -> None:
+    """The page stays open; the port may be given to `kohort region ui` each time."""
+
+    def cookie(token: str) -> str:
+        return Guard(token, guarded.port).cookie().split(";")[0]
+
+    assert guarded.request("GET", "/metrics", {"Cookie": cookie(TOKEN)})[0] == 200
+    assert guarded.request("GET", "/metrics", {"Cookie": cookie(TOKEN + "x")})[0] == 401
+    assert Guard(TOKEN, 1).cookie().split("=")[1] != Guard(TOKEN, 2).cookie().split("=")[1]
+
+
 def test_programs_send_the_token_in_a_header(guarded: Browser) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     assert guarded.request("GET", "/metrics", headers)[0] == 200
@@ -331,7 +342,7 @@ def test_a_control_topic_that_is_deleted_is_told(address: str, tmp_path: Path) -
             browser.view(lambda view: view["known"])
             admin.delete_topics([f"__kohort-region-{one.worker.region}"])
             view = browser.view(lambda view: view["error"])
-            assert "there is no region" in view["error"] or "is gone" in view["error"]
+            assert "there is no region" in view["error"] or "was deleted" in view["error"]
             assert browser.request("GET", "/")[0] == 503
             assert "kohort_region_known" in browser.request("GET", "/metrics")[1]
             status, said = browser.post("/drain")
@@ -359,6 +370,30 @@ def test_the_command_prints_the_address_with_the_token(address: str, region: Run
         assert browser.status(f"/?token={found[2]}") == 200
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_quietly_while_a_page_is_open(
+    address: str, region: Running, number: int
+) -> None:
+    command = [sys.executable, "-m", "kohort", "region", "ui", region.worker.region]
+    command += ["-b", address, "--port", "0"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe)
+    try:
+        assert process.stdout is not None
+        found = re.search(r":(\d+)/", process.stdout.readline())
+        assert found is not None
+        browser = Browser(int(found[1]))
+        eventually(lambda: browser.status("/") == 200, "it serves")
+        events = browser.events()
+        assert next(events)[0] == "view"
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        assert (process.returncode, said) == (0, "")
     finally:
         process.kill()
         process.communicate()

@@ -19,7 +19,7 @@ from kohort.broker import EmbeddedBroker
 from kohort.cli.main import app
 from kohort.region import ParquetDirectory
 from tests.region.regions import Running, eventually, new_topic, produce, running, worker
-from tests.region.ui.test_ui import page
+from tests.region.ui.test_ui import TOKEN, page
 
 # Keys as WebDriver names them (W3C WebDriver, 17.4.2).
 TAB, ENTER, ESCAPE = "\ue004", "\ue007", "\ue00c"
@@ -137,3 +137,21 @@ def test_the_page_shows_what_status_says_and_acts_by_the_keyboard(
         assert [each for each in browser.get_log("browser") if each["level"] == "SEVERE"] == []
         assert hosts_asked(browser) == {f"127.0.0.1:{served.port}"}
         assert browser.save_screenshot(str(tmp_path / "page.png"))
+
+
+def test_an_open_page_says_that_it_needs_another_token(
+    broker: EmbeddedBroker, region: list[Running], browser: Any
+) -> None:
+    """It goes on by itself after a restart with the same token."""
+    address, name = broker.bootstrap_servers, region[0].worker.region
+    with page(address, name, TOKEN) as served:
+        browser.get(f"http://127.0.0.1:{served.port}/?token={TOKEN}")
+        eventually(lambda: text(browser, "phase") == "processing", "the page shows the phase")
+    eventually(lambda: "does not answer" in text(browser, "connection"), "it says so")
+    with page(address, name, TOKEN, served.port):
+        eventually(lambda: text(browser, "connection") == "", "it goes on", WAIT_S)
+    eventually(lambda: "does not answer" in text(browser, "connection"), "it says so again")
+    with page(address, name, f"another-{TOKEN}", served.port):
+        eventually(lambda: "needs its token" in text(browser, "connection"), "it tells", WAIT_S)
+        link = browser.find_element("css selector", "#connection a")
+        assert link.get_attribute("href") == f"http://127.0.0.1:{served.port}/"

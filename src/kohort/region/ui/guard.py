@@ -2,8 +2,8 @@
 
 A page that only this machine reaches needs no token. Then browsers may only use certain host names,
 so that no foreign name can point at it (DNS rebinding). Otherwise a token opens it: in a header, or
-in the address of the first load, which leaves a cookie. A change must come from the page itself
-(CSRF), or carry the token in a header, which no foreign page can set.
+in the address of the first load, which leaves a cookie that is derived from it. A change must come
+from the page itself (CSRF), or carry the token in a header, which no foreign page can set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Guard:
 
     def __init__(self, token: str | None, port: int) -> None:
         self._token = token
-        self._session = secrets.token_urlsafe(32)
+        self._session = _session_of(token or secrets.token_urlsafe(32), port)
         self._cookie_name = f"kohort-region-{port}"
 
     def refusal(self, request: Request) -> tuple[int, str] | None:
@@ -71,6 +71,11 @@ class Guard:
         morsel = jar[self._cookie_name]
         morsel["path"], morsel["samesite"], morsel["httponly"] = "/", "Strict", True
         return morsel.OutputString()
+
+
+def _session_of(token: str, port: int) -> str:
+    """Return the value of the cookie: the same after a restart, and no way back to the token."""
+    return hmac.new(token.encode(), f"kohort region ui {port}".encode(), "sha256").hexdigest()
 
 
 def equal(given: str, right: str) -> bool:

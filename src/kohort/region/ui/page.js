@@ -262,6 +262,22 @@ events.addEventListener("timeline", (event) => {
   showTimeline();
 });
 events.addEventListener("open", () => { byId("connection").textContent = ""; });
-events.addEventListener("error", () => {
-  byId("connection").textContent = "The page's server does not answer; what is shown is old.";
+events.addEventListener("error", async () => {
+  const connection = byId("connection");
+  connection.textContent = "The page's server does not answer; what is shown is old.";
+  if (events.readyState !== EventSource.CLOSED) return; // else the browser tries again by itself
+  const answer = await fetch("metrics").catch(() => null);
+  if (!answer || answer.ok) {
+    connection.append(" ", link("Reload the page"));
+  } else if (answer.status === 401) {
+    connection.textContent = "The page needs its token again: open the address that " +
+      "kohort region ui has printed. What is shown is old. ";
+    connection.append(link("Reload the page"));
+  }
 });
+
+function link(text) {
+  const made = element("a", text);
+  made.href = location.pathname;
+  return made;
+}

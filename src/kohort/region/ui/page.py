@@ -29,6 +29,7 @@ from kohort.region.ui.watching import Watch
 _TOGETHER_S = 0.2
 _SILENCE_S = 15.0
 _END_S = 1
+_LOOK_S = 0.1
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -58,6 +59,7 @@ class Page:
         self._watch = Watch(region, settings)
         self._guard = guard
         self._timeout_s = timeout_s
+        self._is_over = False
         routes = [
             Route("/", self._guarded(self._page)),
             Route("/events", self._guarded(self._events)),
@@ -67,6 +69,11 @@ class Page:
             *(Route(path, _file) for path in _FILES),
         ]
         self.app = Starlette(routes=routes, lifespan=self._lifespan)
+
+    def end(self) -> None:
+        """End the streams of open pages, which go on without end otherwise."""
+        self._is_over = True
+        self._watch.tell()
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -114,7 +121,7 @@ class Page:
 
     async def _stream(self) -> AsyncIterator[str]:
         watch, timeline, seen = self._watch, None, 0
-        while True:
+        while not self._is_over:
             change = watch.change  # first, so that no change is missed
             is_fresh = watch.timeline is not timeline
             if is_fresh:
@@ -198,10 +205,10 @@ class Serving:
         shown = f"[{host}]" if ":" in host else host
         asked = "" if token is None else f"?token={quote(token, safe='')}"
         self.address = f"http://{shown}:{self.port}/{asked}"
-        page = Page(region, settings, Guard(token, self.port))
+        self._page = Page(region, settings, Guard(token, self.port))
         # No line for each request: the first one has the token.
         config = uvicorn.Config(
-            page.app,
+            self._page.app,
             access_log=False,
             log_level="warning",
             proxy_headers=False,
@@ -213,10 +220,18 @@ class Serving:
 
     async def run(self) -> None:
         """Serve until `stop` or a signal."""
+        ending = asyncio.create_task(self._end_streams())
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
+            ending.cancel()
             self._socket.close()
+
+    async def _end_streams(self) -> None:
+        """End the streams once the server is to end: it says so by a flag alone."""
+        while not self._server.should_exit:  # noqa: ASYNC110  # it sets no event
+            await asyncio.sleep(_LOOK_S)
+        self._page.end()
 
     def stop(self) -> None:
         """Make `run` return soon; any thread may call this."""
