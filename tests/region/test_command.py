@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kohort.cli.region import _seen
+from kohort.cli.region_views import seen
 from kohort.client import AdminClient, Consumer, ConsumerRecord, NewTopic
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import ErrorCode, KafkaError
@@ -136,9 +136,9 @@ def test_a_group_that_cannot_be_described_is_told(address: str, topic: str, one:
     assert sight.strangers == ()
     assert f"group group-{topic} cannot be described: " in sight.problem
     assert sight.gone == ()
-    seen = _seen(one.worker.region, sight)
-    assert (seen["strangers"], seen["problem"]) == (None, sight.problem)
-    assert [each["gone"] for each in seen["operators"]] == [None]
+    said: dict[str, Any] = seen(one.worker.region, sight)
+    assert (said["strangers"], said["problem"]) == (None, sight.problem)
+    assert [each["gone"] for each in said["operators"]] == [None]
 
 
 def test_settings_come_from_a_file(address: str, topic: str, one: Running, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 from immutables import Map
 from rich.console import Console
 
-from kohort.cli import region as cli
+from kohort.cli.region import _look
+from kohort.cli.region_views import exit_code, seen, shown_sight
 from kohort.client import Consumer
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.region.inspecting import Sight
@@ -112,13 +113,13 @@ def status(region: str, address: str) -> tuple[int, dict[str, Any], str]:
     """Return the exit code, what JSON has, and what a person reads, in one line."""
     sight = looked(region, address)
     console = Console(file=StringIO(), width=200)
-    console.print(cli._shown_sight(region, sight))
+    console.print(shown_sight(region, sight))
     shown = cast("StringIO", console.file).getvalue()
-    return cli._exit_code(sight), cli._seen(region, sight), " ".join(shown.split())
+    return exit_code(sight), seen(region, sight), " ".join(shown.split())
 
 
 def looked(region: str, address: str) -> Sight:
-    return asyncio.run(cli._look(region, {"bootstrap_servers": address}))
+    return asyncio.run(_look(region, {"bootstrap_servers": address}))
 
 
 def test_a_region_whose_operators_were_all_killed_does_not_run(address: str, topic: str) -> None:

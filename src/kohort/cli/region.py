@@ -7,16 +7,15 @@ import json
 import logging
 import signal
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
 from rich.table import Table
 
 from kohort.cli.command_config import CommandConfig, read_command_config
+from kohort.cli.region_views import as_dict, exit_code, last_of, partitions_of, seen, shown_sight
 from kohort.cli.shared import (
     NONE,
     PATIENCE_MS,
@@ -30,11 +29,11 @@ from kohort.client.config.security import without_aliases
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from rich.console import Group
 
     from kohort.region.candidate import Candidate
     from kohort.region.inspecting import Sight
-    from kohort.region.machines.state import Operator, RegionState
+    from kohort.region.machines.state import RegionState
     from kohort.region.settings import ClientSettings
     from kohort.region.sinks.sink import Publisher
 
@@ -74,10 +73,10 @@ def status(
         return
     sight = asyncio.run(_look(region, settings))
     if as_json:
-        typer.echo(json.dumps(_seen(region, sight)))
+        typer.echo(json.dumps(seen(region, sight)))
     else:
-        console().print(_shown_sight(region, sight))
-    sys.exit(_exit_code(sight))
+        console().print(shown_sight(region, sight))
+    sys.exit(exit_code(sight))
 
 
 async def _look(region: str, settings: ClientSettings) -> Sight:
@@ -93,7 +92,7 @@ async def _watch(region: str, settings: ClientSettings) -> None:
     async with sights(region, settings) as look:
 
         async def look_again() -> Group:
-            return _shown_sight(region, await look())
+            return shown_sight(region, await look())
 
         await refreshed(look_again, _EVERY_S)
 
@@ -139,10 +138,12 @@ def stop(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have all operators end with a last checkpoint, and wait until they have."""
+    """Have all operators end with a last checkpoint, and wait until it is visible.
+
+    If it does not become visible within the region's drain timeout, the answer says so.
+    """
     state = _ask(region, "stop", bootstrap_servers, command_config, why, timeout)
-    done = f"all operators have left; checkpoint {state.completed} is the last"
-    _tell(as_json, region, state, done)
+    _tell(as_json, region, state, f"all operators have left; {last_of(state)}")
 
 
 @app.command()
@@ -157,13 +158,13 @@ def checkpoints(
 
     state = asyncio.run(look(region, client_settings(bootstrap_servers, command_config)))
     if as_json:
-        typer.echo(json.dumps({"completed": state.completed, "partitions": _partitions(state)}))
+        typer.echo(json.dumps({"completed": state.completed, "partitions": partitions_of(state)}))
         return
     table = Table("TOPIC", "PARTITION", "OFFSET", "START", "STATE-BYTES", "OWNER", box=None)
-    for each in _partitions(state):
+    for each in partitions_of(state):
         shown_values = (each["offset"], each["start"], each["state_bytes"], each["owner"])
         texts = (NONE if value is None else str(value) for value in shown_values)
-        table.add_row(each["topic"], str(each["partition"]), *texts)
+        table.add_row(str(each["topic"]), str(each["partition"]), *texts)
     out = console()
     out.print(f"CHECKPOINT {state.completed}")
     out.print(table if state.partitions else "no partitions")
@@ -339,154 +340,3 @@ def client_settings(bootstrap_servers: str, command_config: Path | None) -> Clie
     given = {name.replace(".", "_"): value for name, value in found.items()}
     own = {"default_api_timeout_ms": PATIENCE_MS, **without_aliases(given)}
     return {**own, "bootstrap_servers": bootstrap_servers}
-
-
-def _exit_code(sight: Sight) -> int:
-    from kohort.region.machines.describing import is_without, publishing_problem
-
-    state = sight.state
-    if state.exhausted or len(sight.gone) == len(state.operators):
-        return 4
-    if is_without(state, sight.gone) or publishing_problem(state):
-        return 3
-    return 3 if state.phase.name not in ("PROCESSING", "CHECKPOINT_PENDING", "DRAINING") else 0
-
-
-def as_dict(region: str, state: RegionState) -> dict[str, object]:
-    """Return a region as JSON has it."""
-    from kohort.region.machines.describing import what_it_waits_for
-
-    settings = state.settings
-    return {
-        "region": region,
-        "group": settings.group_id if settings else None,
-        "phase": state.phase.name,
-        "waits_for": what_it_waits_for(state),
-        "attempt": state.attempt,
-        "checkpoint": state.checkpoint,
-        "completed": state.completed,
-        "unpublished": [each.checkpoint for each in state.unpublished],
-        "resets_in_a_row": state.resets,
-        "controller_epoch": state.epoch,
-        "operators": [_operator(each) for _, each in sorted(state.operators.items())],
-        "partitions": _partitions(state),
-    }
-
-
-def _operator(operator: Operator) -> dict[str, Any]:
-    return {
-        "name": operator.id.name,
-        "incarnation": operator.id.incarnation,
-        "host": operator.host,
-        "process": operator.process,
-        "attempt": operator.attempt,
-        "unhealthy": operator.unhealthy or None,
-        "partitions": [str(each) for each in sorted(operator.owned)],
-    }
-
-
-def _partitions(state: RegionState) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": partition.topic,
-            "topic_id": partition.topic_id,
-            "partition": partition.partition,
-            "offset": known.position,
-            "start": known.start,
-            "state_bytes": int(known.state.split(":")[1]) if known.state else 0,
-            "owner": str(known.owner) if known.owner else None,
-        }
-        for partition, known in sorted(state.partitions.items())
-    ]
-
-
-def shown(
-    region: str,
-    state: RegionState,
-    gone: Collection[Operator] = (),
-    waiting_s: int | None = None,
-) -> Group:
-    """Return a region as a person reads it."""
-    from kohort.region.machines.describing import what_it_waits_for
-
-    table = Table("OPERATOR", "HOST", "PROCESS", "PARTITIONS", "STATE", box=None, pad_edge=False)
-    for name, each in sorted(state.operators.items()):
-        condition = each.unhealthy or ("behind" if each.attempt < state.attempt else "ok")
-        condition = "gone" if each in gone else condition
-        owned = ", ".join(str(partition) for partition in sorted(each.owned)) or NONE
-        table.add_row(name, each.host, each.process, owned, condition)
-    group = state.settings.group_id if state.settings else NONE
-    head = (
-        f"REGION {region}  GROUP {group}  PHASE {_shown_phase(state)}  "
-        f"COMPLETED {state.completed}  ATTEMPT {state.attempt}  CONTROLLER-EPOCH {state.epoch}"
-    )
-    doing = f"{time.strftime('%H:%M:%S')}  {what_it_waits_for(state, gone)}"
-    doing += "" if waiting_s is None else f" (for {waiting_s} s)"
-    return Group(head, doing, table if state.operators else "")
-
-
-def _seen(region: str, sight: Sight) -> dict[str, Any]:
-    """Return a region and its group as JSON has them; null: not known, as the problem says."""
-    from kohort.region.machines.describing import publishing_problem, what_it_waits_for
-
-    state = sight.state
-    ids = {each.id for each in sight.gone}
-    operators = [
-        _operator(each) | {"gone": None if sight.problem else each.id in ids}
-        for _, each in sorted(state.operators.items())
-    ]
-    problems = [each for each in (sight.problem, publishing_problem(state)) if each]
-    return {
-        **as_dict(region, state),
-        "waits_for": what_it_waits_for(state, sight.gone),
-        "waiting_s": sight.waiting_s,
-        "operators": operators,
-        "strangers": _strangers(sight),
-        "missing_topics": None if sight.problem else list(sight.missing_topics),
-        "forced_resets": sight.forced_resets,
-        "forced_resets_since": _iso(sight.forced_since_ms),
-        "problem": "; ".join(problems) or None,
-    }
-
-
-def _strangers(sight: Sight) -> list[dict[str, str]] | None:
-    """Return the members of the group that are no operators; None: not known."""
-    found = [
-        {"client_id": each.client_id, "host": each.host, "member_id": each.member_id}
-        for each in sight.strangers
-    ]
-    return None if sight.problem else found
-
-
-def _shown_sight(region: str, sight: Sight) -> Group:
-    """Return a region, what is wrong, and members of its group that are no operators."""
-    from kohort.region.machines.describing import publishing_problem
-    from kohort.region.machines.strangers import told_stranger
-    from kohort.region.source import told_missing
-
-    lines = [f"WARNING: {told_stranger(each)}" for each in sight.strangers]
-    if sight.problem:
-        lines.append(f"WARNING: the members of the group are unknown: {sight.problem}")
-    lines += [f"WARNING: {told_missing(each)}" for each in sight.missing_topics]
-    problem = publishing_problem(sight.state)
-    if problem:
-        lines.append(f"WARNING: {problem}")
-    if sight.forced_resets:
-        lines.append(
-            f"FORCED RESETS {sight.forced_resets} since {_iso(sight.forced_since_ms)}; max_resets "
-            "does not count them"
-        )
-    return Group(shown(region, sight.state, sight.gone, sight.waiting_s), *lines)
-
-
-def _iso(at_ms: int | None) -> str | None:
-    """Return a time as text, to the second."""
-    if at_ms is None:
-        return None
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-def _shown_phase(state: RegionState) -> str:
-    """Return the phase; before the first operator and after the last one it is the same."""
-    phase = state.phase
-    return phase.name if state.operators else f"{phase.name} ({phase.value})"

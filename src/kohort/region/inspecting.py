@@ -237,13 +237,19 @@ async def ask(
         async with asyncio.timeout(timeout_s):
             return await asking.run(settings)
     except TimeoutError:
+        if asking.left is not None:
+            return asking.left
         waits_for = await asking.waits_for(settings)
         missed = f"{asking.missed} within {timeout_s:g} s"
         raise RegionWaitError(f"region {region}: {missed}: {waits_for}") from None
 
 
 class _Asking:
-    """One request, repeated when the region resets before it is fulfilled."""
+    """One request, repeated when the region resets before it is fulfilled.
+
+    Attributes:
+        left: The region since all operators have left because of the request; None: they have not.
+    """
 
     def __init__(self, region: str, what: str, force: bool, why: str) -> None:
         self._region = region
@@ -258,6 +264,7 @@ class _Asking:
         # The region before the request, and as seen last; None: not read yet.
         self._before: RegionState | None = None
         self._seen: RegionState | None = None
+        self.left: RegionState | None = None
 
     async def run(self, settings: ClientSettings) -> RegionState:
         """Ask, and return the region once it has happened.
@@ -278,7 +285,24 @@ class _Asking:
                 f"was processed since checkpoint {state.completed} is not in the output, and is "
                 f"processed again{self._went_back(before, state)}; the operators' logs say why"
             )
-        return state
+        return await self._until_it_ended(control, state) if self._what == STOP else state
+
+    async def _until_it_ended(self, control: ControlLog, state: RegionState) -> RegionState:
+        """Wait for what the controller still does after the last operator has left.
+
+        A checkpoint in which no operator takes part may become complete then, and output becomes
+        visible. Controllers wait no longer than `drain_timeout_ms` for that.
+        """
+        self.left = state
+        limit_ms = state.settings.drain_timeout_ms if state.settings else 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_ms / 1000):
+                while self.left.drain is not None or self.left.unpublished:
+                    found = await control.advanced()
+                    if found is not None and found.operators:
+                        break  # the next run of the region has begun
+                    self.left = found or self.left
+        return self.left
 
     async def _until_it_happened(self, control: ControlLog, before: RegionState) -> RegionState:
         state: RegionState | None = await control.caught_up()
