@@ -96,7 +96,7 @@ def shown(
         table.add_row(name, each.host, each.process, owned, condition)
     group = state.settings.group_id if state.settings else NONE
     head = (
-        f"REGION {region}  GROUP {group}  PHASE {_shown_phase(state)}  "
+        f"REGION {region}  GROUP {group}  PHASE {_shown_phase(state, gone)}  "
         f"COMPLETED {state.completed}  ATTEMPT {state.attempt}  CONTROLLER-EPOCH {state.epoch}"
     )
     doing = f"{time.strftime('%H:%M:%S')}  {what_it_waits_for(state, gone)}"
@@ -106,7 +106,7 @@ def shown(
 
 def seen(region: str, sight: Sight) -> dict[str, object]:
     """Return a region and its group as JSON has them; null: not known, as the problem says."""
-    from kohort.region.machines.describing import publishing_problem, what_it_waits_for
+    from kohort.region.machines.describing import phase_of, publishing_problem, what_it_waits_for
 
     state = sight.state
     ids = {each.id for each in sight.gone}
@@ -117,6 +117,7 @@ def seen(region: str, sight: Sight) -> dict[str, object]:
     problems = [each for each in (sight.problem, publishing_problem(state)) if each]
     return {
         **as_dict(region, state),
+        "phase": phase_of(state, sight.gone),
         "waits_for": what_it_waits_for(state, sight.gone),
         "waiting_s": sight.waiting_s,
         "operators": operators,
@@ -165,10 +166,12 @@ def _iso(at_ms: int | None) -> str | None:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
-def _shown_phase(state: RegionState) -> str:
+def _shown_phase(state: RegionState, gone: Collection[Operator]) -> str:
     """Return the phase; before the first operator and after the last one it is the same."""
-    phase = state.phase
-    return phase.name if state.operators else f"{phase.name} ({phase.value})"
+    from kohort.region.machines.describing import phase_of
+
+    phase = phase_of(state, gone)
+    return phase if state.operators else f"{phase} ({state.phase.value})"
 
 
 def last_of(state: RegionState) -> str:

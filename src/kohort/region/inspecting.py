@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from kohort.region.errors import RegionError
 from kohort.region.group_members import described
 from kohort.region.log.control import ControlLog
 from kohort.region.machines.coding import decode
-from kohort.region.machines.describing import what_it_waits_for
+from kohort.region.machines.describing import are_all_gone, what_it_waits_for
 from kohort.region.machines.records import DRAIN, RESET, STOP, Ask, Drain, Reset
 from kohort.region.machines.strangers import gone_among, strangers_among
 from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
@@ -115,13 +115,19 @@ class Sight(Struct, frozen=True):
     forced_since_ms: int | None = None
 
 
-class _Clock:
-    """Remembers when checkpoints and resets began, by the brokers' clock."""
+class Clock:
+    """Remembers when checkpoints and resets began, by the brokers' clock.
+
+    Args:
+        control: The region's log; reading must not have begun.
+    """
 
     def __init__(self, control: ControlLog) -> None:
         self._began_ms: int | None = None
         self._first_ms: int | None = None
         self._last_ms = 0
+        # The time of the last record that is no request.
+        self._written_ms: int | None = None
         # The time of each forced reset, by its attempt; repeated records count once.
         self._forced: dict[int, int] = {}
         control.on_record(self._hear)
@@ -131,6 +137,8 @@ class _Clock:
         self._last_ms = record.timestamp
         with suppress(RegionError):  # the fold reports it
             known = None if record.value is None else decode(record.key, record.value)
+            if known is not None and not isinstance(known, Ask):
+                self._written_ms = record.timestamp
             if isinstance(known, Drain | Reset):
                 self._began_ms = record.timestamp
             if isinstance(known, Reset) and known.forced:
@@ -143,12 +151,18 @@ class _Clock:
         since = max(self._first_ms, self._last_ms - _LATELY_MS)
         return sum(at >= since for at in self._forced.values()), since
 
-    def waiting_s(self, state: RegionState) -> int | None:
-        """Return how many seconds a region has been waiting for operators."""
+    def waiting_s(self, state: RegionState, gone: Collection[Operator] = ()) -> int | None:
+        """Return how many seconds a region has been waiting for operators; None: it is not.
+
+        If all are gone and it waited for none before, that is the time since they wrote last.
+        """
         is_waiting = any(state.awaited()) or (state.drain is not None and state.drain.missing)
-        if self._began_ms is None or not is_waiting:
+        since = self._began_ms if is_waiting else None
+        if since is None and are_all_gone(state, gone):
+            since = self._written_ms
+        if since is None:
             return None
-        return max(0, time.time_ns() // 1_000_000 - self._began_ms) // 1_000
+        return max(0, time.time_ns() // 1_000_000 - since) // 1_000
 
 
 @asynccontextmanager
@@ -162,15 +176,25 @@ async def sights(
         KafkaError: The brokers cannot be reached, or refuse. If only the group cannot be described,
             the result says so.
     """
-    clocks: list[_Clock] = []
+    clocks: list[Clock] = []
     async with (
-        opened(region, settings, lambda control: clocks.append(_Clock(control))) as control,
+        opened(region, settings, lambda control: clocks.append(Clock(control))) as control,
         AsyncAdminClient(**admin_settings(settings)) as admin,
     ):
-        yield partial(_look_around, control, admin, clocks[0])
+        yield partial(look_around, control, admin, clocks[0])
 
 
-async def _look_around(control: ControlLog, admin: AsyncAdminClient, clock: _Clock) -> Sight:
+async def look_around(control: ControlLog, admin: AsyncAdminClient, clock: Clock) -> Sight:
+    """Inspect a region and its group; if the group cannot be described, the result says so.
+
+    Args:
+        control: The region's log; `follow` must be running.
+        admin: Asks the brokers.
+        clock: The clock of the same log.
+
+    Raises:
+        Exception: What has ended `follow`.
+    """
     before = await control.caught_up()
     if before.settings is None:
         return Sight(before)
@@ -190,7 +214,7 @@ async def _look_around(control: ControlLog, admin: AsyncAdminClient, clock: _Clo
         state,
         strangers,
         gone=tuple(gone),
-        waiting_s=clock.waiting_s(state),
+        waiting_s=clock.waiting_s(state, gone),
         missing_topics=tuple(sorted(missing)),
         forced_resets=forced,
         forced_since_ms=since,

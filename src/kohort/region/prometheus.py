@@ -8,6 +8,7 @@ from wsgiref.simple_server import WSGIServer
 
 from kohort.exporting import registry_with, serve
 from kohort.region.errors import RegionError
+from kohort.region.machines.describing import ALL_GONE
 from kohort.region.machines.state import Phase
 
 if TYPE_CHECKING:
@@ -97,10 +98,11 @@ class ViewCollector:
             ("attempt", view["attempt"], "The attempt: it grows with each reset."),
             ("resets_in_a_row", view["resets_in_a_row"], "Resets since a checkpoint was complete."),
             ("controller_epoch", view["epoch"], "How often the region got another controller."),
-            ("operators", len(view["operators"]), "Active operators."),
+            ("operators", _present(view), "Operators that are in the group, as far as known."),
+            ("group_known", float(view["group_known"]), "Whether the group can be described."),
         ):
             yield _family(name, text, ("region",), [(region, value)])
-        yield _phases(("region",), [(region, view["phase"])])
+        yield _phases(("region",), [(region, view["phase"])], (ALL_GONE,))
         yield from self._partitions()
 
     def _partitions(self) -> Iterator[Metric]:
@@ -114,6 +116,10 @@ class ViewCollector:
         sizes = [(place, p["state_bytes"]) for place, p in places]
         yield _family("lag_records", "Records behind the last complete checkpoint.", labels, lags)
         yield _family("state_bytes", "State in the last complete checkpoint.", labels, sizes)
+
+
+def _present(view: View) -> int:
+    return sum(each["condition"] != "gone" for each in view["operators"])
 
 
 def _number(metrics: RegionMetrics, key: str) -> float:
@@ -134,10 +140,13 @@ def _family(
     return family
 
 
-def _phases(labels: tuple[str, ...], found: Iterable[tuple[tuple[str, ...], str]]) -> Metric:
-    values = [
-        ((*place, each.name), float(each.name == phase)) for place, phase in found for each in Phase
-    ]
+def _phases(
+    labels: tuple[str, ...],
+    found: Iterable[tuple[tuple[str, ...], str]],
+    more: tuple[str, ...] = (),
+) -> Metric:
+    names = (*(each.name for each in Phase), *more)
+    values = [((*place, name), float(name == phase)) for place, phase in found for name in names]
     return _family("phase", "1 for the phase that the region is in.", (*labels, "phase"), values)
 
 

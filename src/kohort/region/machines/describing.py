@@ -19,6 +19,8 @@ from kohort.region.machines.state import Operator, RegionState
 _LONG = 100
 # More complete checkpoints than this that wait to be published are a problem.
 _UNPUBLISHED_MAX = 5
+# What stands for the phase of a region whose log does not show that its operators were killed.
+ALL_GONE = "GONE"
 _LEFT_OUT = ("epoch", "incarnation", "operator", "seq", "writer", "digest")
 
 
@@ -71,14 +73,38 @@ def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> st
     return "it is processing"
 
 
+def phase_of(state: RegionState, gone: Collection[Operator] = ()) -> str:
+    """Return the name of the phase; `GONE` if no operator is in the group any more."""
+    is_gone = not state.exhausted and are_all_gone(state, gone)
+    return ALL_GONE if is_gone else state.phase.name
+
+
+def condition_of(state: RegionState, operator: Operator, gone: Collection[Operator] = ()) -> str:
+    """Say what an operator is doing, in the words of `what_it_waits_for`; `ok`: it processes."""
+    if operator in gone:
+        return "gone"
+    if operator.unhealthy:
+        return f"unhealthy: {operator.unhealthy}"
+    if operator.owned and operator.attempt < state.attempt:
+        return f"goes back to checkpoint {state.completed}"
+    if state.drain is not None and operator.id in state.drain.missing:
+        return f"drains for checkpoint {state.drain.checkpoint}"
+    return "ok"
+
+
+def are_all_gone(state: RegionState, gone: Collection[Operator]) -> bool:
+    """Whether a region has operators, and none of them is in the group any more."""
+    return 0 < len(gone) == len(state.operators)
+
+
 def is_without(state: RegionState, gone: Collection[Operator]) -> bool:
     """Whether a region waits until the operators that are gone are evicted."""
-    return any(each.owned for each in gone) or 0 < len(gone) == len(state.operators)
+    return any(each.owned for each in gone) or are_all_gone(state, gone)
 
 
 def _without(state: RegionState, gone: Collection[Operator]) -> str:
     group = state.settings.group_id if state.settings else "-"
-    if len(gone) == len(state.operators):
+    if are_all_gone(state, gone):
         return (
             f"no operator is running, none is in group {group} (they were killed): the next one "
             f"to start goes on from checkpoint {state.completed}; kohort region start makes "

@@ -10,6 +10,7 @@ const WINDOW_MS = 10 * 60 * 1000;
 
 const happenings = new Map();
 let view = {known: false, running: "", error: ""};
+let viewedAt = Date.now();
 
 function element(name, text, kind) {
   const made = document.createElement(name);
@@ -80,8 +81,19 @@ function showPhase() {
   const kind = name === "PROCESSING" ? "good" : BUSY.includes(name) ? "busy" : "bad";
   phase.className = `phase ${view.known || view.error ? kind : ""}`;
   const reading = view.error ? "" : "the control topic is being read";
-  byId("waits-for").textContent = view.known ? view.waits_for : reading;
+  byId("waits-for").textContent = view.known ? view.waits_for + waiting() : reading;
+  byId("problem").textContent = view.known ? view.problem : "";
 }
+
+// How long the region waits, which goes on while the server has nothing new to say.
+function waiting() {
+  if (view.waiting_s === null) return "";
+  const seconds = view.waiting_s + Math.floor((Date.now() - viewedAt) / 1000);
+  return ` (for ${seconds < 60 ? `${seconds} s` : duration(seconds * 1000)})`;
+}
+
+// The operators that are in the group.
+const present = () => view.operators.filter((each) => each.condition !== "gone");
 
 function showTiles() {
   const all = view.operators.flatMap((each) => each.partitions).concat(view.unowned);
@@ -100,7 +112,7 @@ function showTiles() {
 function showOperators() {
   const rows = view.operators.map((each) => row([
     [[each.name, element("small", each.incarnation)]],
-    [each.condition, "Condition", each.condition.startsWith("unhealthy") ? "bad" : ""],
+    [each.condition, "Condition", /^(unhealthy|gone)/.test(each.condition) ? "bad" : ""],
     [named(each.partitions), "Partitions"],
     [count(each.lag), "Lag", "number"],
     [bytes(each.state_bytes), "State", "number"],
@@ -124,7 +136,7 @@ function showOperators() {
 
 // `aria-disabled` keeps the focus where it is, which `disabled` does not.
 function showButtons() {
-  const canAsk = view.known && !view.running && view.operators.length > 0;
+  const canAsk = view.known && !view.running && present().length > 0;
   for (const id of ["drain", "reset"]) byId(id).setAttribute("aria-disabled", String(!canAsk));
   byId("drain").textContent = view.running === "drain" ? "Draining…" : "Make a checkpoint";
   byId("reset").textContent = view.running === "reset" ? "Resetting…" : "Reset…";
@@ -204,8 +216,9 @@ function drawLanes(newest) {
 
 // ------------------------------------------------------------------------------------------- actions
 
+// With the time: the answer stays until the next one.
 function tell(text, isBad) {
-  byId("result").textContent = text;
+  byId("result").textContent = `${text} (${clock(Date.now())})`;
   byId("result").className = isBad ? "result bad" : "result";
 }
 
@@ -221,8 +234,11 @@ async function post(path, what) {
   }
 }
 
+// A button that cannot ask says why at once.
 function isDisabled(button) {
-  return button.getAttribute("aria-disabled") === "true";
+  if (button.getAttribute("aria-disabled") !== "true") return false;
+  if (view.known && !view.running) tell(`Nothing to ask: ${view.waits_for}.`, true);
+  return true;
 }
 
 byId("drain").addEventListener("click", () => {
@@ -253,8 +269,10 @@ if (location.search) history.replaceState(null, "", location.pathname);
 const events = new EventSource("events");
 events.addEventListener("view", (event) => {
   view = JSON.parse(event.data);
+  viewedAt = Date.now();
   show();
 });
+setInterval(() => { if (view.known && view.waiting_s !== null) showPhase(); }, 1000);
 events.addEventListener("timeline", (event) => {
   const told = JSON.parse(event.data);
   if (told.fresh) happenings.clear();

@@ -148,8 +148,9 @@ class Page:
 
     async def _ask(self, what: str, *, force: bool) -> Response:
         watch = self._watch
-        if watch.running:
-            return JSONResponse({"error": f"a {watch.running} is running already"}, 409)
+        refused = watch.refusal()
+        if refused:
+            return JSONResponse({"error": refused}, 409)
         watch.running = what
         watch.tell()
         try:

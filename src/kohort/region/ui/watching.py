@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import TypedDict
 
 from kohort.client import AsyncConsumer, ConsumerRecord
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import KohortError
 from kohort.region.errors import ControlTopicError, RegionError
+from kohort.region.inspecting import Clock, Sight, look_around
 from kohort.region.log.control import ControlLog
 from kohort.region.machines.coding import decode
-from kohort.region.machines.describing import what_it_waits_for
+from kohort.region.machines.describing import (
+    are_all_gone,
+    condition_of,
+    phase_of,
+    what_it_waits_for,
+)
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.machines.state import Operator, RegionState
 from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
@@ -66,6 +73,9 @@ class View(Head, total=False):
     mode: str
     phase: str
     waits_for: str
+    waiting_s: int | None
+    group_known: bool
+    problem: str
     gave_up: str
     attempt: int
     checkpoint: int
@@ -100,6 +110,9 @@ class Watch:
         self.timeline = Timeline()
         self.running = ""
         self._ends: dict[TopicPartition, int] = {}
+        self._clock: Clock | None = None
+        # The region and its group when it was last looked at; None: it was not yet.
+        self._sight: Sight | None = None
         self.change = asyncio.Event()
 
     async def run(self) -> None:
@@ -119,12 +132,13 @@ class Watch:
     async def _follow(self) -> None:
         control = ControlLog(self.region, self.settings, create=False)
         self.timeline = Timeline()
+        self._clock, self._sight = Clock(control), None
         control.on_record(self._heard)
         control.on_state(self._told)
         tasks: list[asyncio.Task[None]] = []
         try:
             await control.open()
-            works = (control.follow(), self._measure(control))
+            works = (control.follow(), self._measure(control, self._clock))
             tasks = [asyncio.create_task(each) for each in works]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for each in done:
@@ -147,8 +161,10 @@ class Watch:
         self.state, self.error = state, ""
         self.tell()
 
-    async def _measure(self, control: ControlLog) -> None:
-        """Check the ends of partitions, and that the control topic exists, until cancelled.
+    async def _measure(self, control: ControlLog, clock: Clock) -> None:
+        """Check the group, the ends of partitions, and that the control topic exists.
+
+        Until cancelled.
 
         Raises:
             ControlTopicError: It was deleted.
@@ -171,10 +187,21 @@ class Watch:
                     if each.topic in topics
                 }
                 ends = dict(await consumer.end_offsets(places)) if places else {}
-                if ends != self._ends:
-                    self._ends = ends
+                before = (self._ends, self._gone(), self._problem)
+                self._ends, self._sight = ends, await look_around(control, admin, clock)
+                if before != (self._ends, self._gone(), self._problem):
                     self.tell()
                 await asyncio.sleep(_MEASURE_S)
+
+    def _gone(self) -> list[Operator]:
+        """Return the operators that are no longer in the group, unless others took their place."""
+        seen = self._sight.gone if self._sight is not None else ()
+        state = self.state or RegionState()
+        return [found for each in seen if (found := state.active(each.id)) is not None]
+
+    @property
+    def _problem(self) -> str:
+        return self._sight.problem if self._sight is not None else ""
 
     # ------------------------------------------------------------------------------------- viewing
 
@@ -196,12 +223,16 @@ class Watch:
             return head
         owned = {each for operator in state.operators.values() for each in operator.owned}
         rest = sorted(each for each in state.partitions if each not in owned)
+        gone = self._gone()
         return {
             **head,
             "group": state.settings.group_id if state.settings else "",
             "mode": state.settings.mode if state.settings else "",
-            "phase": state.phase.name,
-            "waits_for": what_it_waits_for(state),
+            "phase": phase_of(state, gone),
+            "waits_for": what_it_waits_for(state, gone),
+            "waiting_s": self._clock.waiting_s(state, gone) if self._clock else None,
+            "group_known": self._sight is not None and not self._problem,
+            "problem": self._problem,
             "gave_up": state.exhausted,
             "attempt": state.attempt,
             "checkpoint": state.checkpoint,
@@ -210,12 +241,22 @@ class Watch:
             "epoch": state.epoch,
             "controller": _controller(state),
             "operators": [
-                self._operator(state, each) for _, each in sorted(state.operators.items())
+                self._operator(state, each, gone) for _, each in sorted(state.operators.items())
             ],
             "unowned": [self._partition(state, each) for each in rest],
         }
 
-    def _operator(self, state: RegionState, operator: Operator) -> OperatorView:
+    def refusal(self) -> str:
+        """Return why nothing can be asked for now; empty: it can, or that is not known."""
+        if self.running:
+            return f"a {self.running} is running already"
+        state, gone = self.state, self._gone()
+        is_idle = state is not None and (not state.operators or are_all_gone(state, gone))
+        return what_it_waits_for(state, gone) if state is not None and is_idle else ""
+
+    def _operator(
+        self, state: RegionState, operator: Operator, gone: Collection[Operator]
+    ) -> OperatorView:
         partitions = [self._partition(state, each) for each in sorted(operator.owned)]
         lags = [each["lag"] for each in partitions if each["lag"] is not None]
         return {
@@ -223,7 +264,7 @@ class Watch:
             "incarnation": operator.id.incarnation[:8],
             "host": operator.host,
             "process": operator.process,
-            "condition": _condition(state, operator),
+            "condition": condition_of(state, operator, gone),
             "partitions": partitions,
             "lag": sum(lags) if len(lags) == len(partitions) else None,
             "state_bytes": sum(each["state_bytes"] for each in partitions),
@@ -249,13 +290,3 @@ def _controller(state: RegionState) -> str:
         if each.id.incarnation == state.controller:
             return each.id.name
     return str(OperatorId("", state.controller)).strip("/")
-
-
-def _condition(state: RegionState, operator: Operator) -> str:
-    if operator.unhealthy:
-        return f"unhealthy: {operator.unhealthy}"
-    if operator.owned and operator.attempt < state.attempt:
-        return f"goes back to checkpoint {state.completed}"
-    if state.drain is not None and operator.id in state.drain.missing:
-        return f"drains for checkpoint {state.drain.checkpoint}"
-    return "ok"
