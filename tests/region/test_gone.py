@@ -16,9 +16,10 @@ from immutables import Map
 from rich.console import Console
 
 from kohort.cli.region import _look
-from kohort.cli.region_views import exit_code, seen, shown_sight
+from kohort.cli.region_views import exit_code, marks, seen, shown_sight
 from kohort.client import Consumer
 from kohort.client.admin.aio import AsyncAdminClient
+from kohort.errors import ErrorCode, KafkaError
 from kohort.region.inspecting import Sight
 from kohort.region.log.control import ControlLog
 from kohort.region.machines.records import (
@@ -38,8 +39,10 @@ from kohort.region.machines.records import (
     ResetDone,
     Start,
 )
+from kohort.types import TopicPartition
+from kohort.values import replace
 from tests.cli.running import ran_text
-from tests.region.regions import eventually
+from tests.region.regions import eventually, produce
 
 A, B, C = (OperatorId(name, "1" * 32) for name in "abc")
 P, Q = (RegionPartition("t", "id", number) for number in (0, 1))
@@ -148,8 +151,8 @@ def test_an_operator_that_was_killed_is_named(address: str, topic: str) -> None:
     told = f"waits for the eviction of operators that are not in group group-{topic} any more: {B}"
     assert said["waits_for"] == told
     assert [each["gone"] for each in said["operators"]] == [False, True]
-    assert "t-1 gone" in shown
-    assert "t-0 ok" in shown
+    assert "t-1 - 0 B gone" in shown
+    assert "t-0 - 0 B ok" in shown
 
 
 def test_the_region_does_not_wait_for_one_that_is_gone_and_owns_nothing(
@@ -273,3 +276,77 @@ def test_a_topic_that_members_name_and_that_is_not_there_is_told(address: str, t
         _, said, shown = status(topic, address)
     assert said["missing_topics"] == [missing]
     assert f"WARNING: there is no topic {missing}, or this user may not see it" in shown
+
+
+def test_a_checkpoint_that_has_all_contributions_is_being_completed(
+    address: str, topic: str
+) -> None:
+    """The phase is DRAINING until the controller completes it: it is not only processing."""
+    written(address, topic, [*two(f"group-{topic}"), *checkpoint(1)[:-1]])
+    with joined(address, topic, A, B):
+        code, said, _ = status(topic, address)
+    assert (code, said["phase"]) == (0, "DRAINING")
+    assert said["waits_for"] == "checkpoint 1 is being completed"
+
+
+def test_operators_have_the_condition_that_the_page_shows(address: str, topic: str) -> None:
+    records = [*two(f"group-{topic}"), *checkpoint(1)[:2]]
+    written(address, topic, records)
+    with joined(address, topic, A, B):
+        _, said, shown = status(topic, address)
+    conditions = ["ok", "drains for checkpoint 1"]
+    assert [each["condition"] for each in said["operators"]] == conditions
+    assert conditions[1] in shown
+
+
+def test_lag_and_state_size_are_those_of_the_last_checkpoint(address: str, topic: str) -> None:
+    produce(address, topic, 2, 20)
+    one, other = (RegionPartition(topic, "id", number) for number in (0, 1))
+    given = Contribution(A, 4, 1, 1, Map({one: 4}), states=Map({one: "7:2048:x"}))
+    records = [
+        *two(f"group-{topic}")[:4],
+        Claim(A, 1, frozenset({one})),
+        Claim(B, 1, frozenset({other})),
+        Start(A, 2, one, 0),
+        Drain(1, "c", 1, 1),
+        given,
+        Contribution(B, 4, 1, 1),
+        Complete(1, "c", 1, 1),
+    ]
+    written(address, topic, records)
+    with joined(address, topic, A, B):
+        _, said, shown = status(topic, address)
+    assert [(each["lag"], each["state_bytes"]) for each in said["operators"]] == [
+        (6, 2048), (None, 0),
+    ]  # fmt: skip
+    assert [each["lag"] for each in said["partitions"]] == [6, None]
+    assert "PARTITIONS LAG STATE SIZE STATE" in shown
+    assert f"{topic}-0 6 2.0 KiB ok" in shown
+    assert f"{topic}-1 - 0 B ok" in shown
+
+
+def test_ends_that_cannot_be_asked_for_are_told(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to read it")
+
+    written(address, topic, two(f"group-{topic}"))
+    with joined(address, topic, A, B):
+        monkeypatch.setattr(ControlLog, "ends", refuse)
+        code, said, shown = status(topic, address)
+    assert (code, [each["lag"] for each in said["operators"]]) == (0, [None, None])
+    assert "the lag is unknown: " in said["problem"]
+    assert "WARNING: the lag is unknown: " in shown
+    assert said["strangers"] == []
+
+
+def test_a_watch_shows_only_what_has_changed_but_for_times_and_lag(
+    address: str, topic: str
+) -> None:
+    written(address, topic, two(f"group-{topic}"))
+    with joined(address, topic, A, B):
+        sight = looked(topic, address)
+        other = replace(sight, waiting_s=7, ends={TopicPartition("t", 0): 9})
+        assert marks(topic, sight) == marks(topic, other)
+        assert marks(topic, sight) != marks(topic, replace(sight, problem="a group"))

@@ -15,7 +15,15 @@ import typer
 from rich.table import Table
 
 from kohort.cli.command_config import CommandConfig, read_command_config
-from kohort.cli.region_views import as_dict, exit_code, last_of, partitions_of, seen, shown_sight
+from kohort.cli.region_views import (
+    as_dict,
+    exit_code,
+    last_of,
+    marks,
+    partitions_of,
+    seen,
+    shown_sight,
+)
 from kohort.cli.shared import (
     NONE,
     PATIENCE_MS,
@@ -53,7 +61,8 @@ def status(
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again whenever it changes.")
+        bool,
+        typer.Option("--watch", help="Show it again whenever more than times and lag changes."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -89,12 +98,15 @@ async def _look(region: str, settings: ClientSettings) -> Sight:
 async def _watch(region: str, settings: ClientSettings) -> None:
     from kohort.region.inspecting import sights
 
+    last: dict[str, object] = {}
     async with sights(region, settings) as look:
 
         async def look_again() -> Group:
-            return shown_sight(region, await look())
+            sight = await look()
+            last.update(marks(region, sight))
+            return shown_sight(region, sight)
 
-        await refreshed(look_again, _EVERY_S)
+        await refreshed(look_again, _EVERY_S, last.copy)
 
 
 @app.command()

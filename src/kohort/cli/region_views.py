@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from kohort.region.inspecting import Sight
+    from kohort.region.machines.records import RegionPartition
     from kohort.region.machines.state import Operator, RegionState
 
 
@@ -65,6 +66,8 @@ def _operator(operator: Operator) -> dict[str, object]:
 
 def partitions_of(state: RegionState) -> list[dict[str, object]]:
     """Return the partitions of the last complete checkpoint as JSON has them."""
+    from kohort.region.machines.describing import state_bytes_of
+
     return [
         {
             "topic": partition.topic,
@@ -72,36 +75,62 @@ def partitions_of(state: RegionState) -> list[dict[str, object]]:
             "partition": partition.partition,
             "offset": known.position,
             "start": known.start,
-            "state_bytes": int(known.state.split(":")[1]) if known.state else 0,
+            "state_bytes": state_bytes_of(known),
             "owner": str(known.owner) if known.owner else None,
         }
         for partition, known in sorted(state.partitions.items())
     ]
 
 
-def shown(
-    region: str,
-    state: RegionState,
-    gone: Collection[Operator] = (),
-    waiting_s: int | None = None,
-) -> Group:
+def _shown(region: str, sight: Sight) -> Group:
     """Return a region as a person reads it."""
-    from kohort.region.machines.describing import what_it_waits_for
+    from kohort.region.machines.describing import condition_of, what_it_waits_for
 
-    table = Table("OPERATOR", "HOST", "PROCESS", "PARTITIONS", "STATE", box=None, pad_edge=False)
+    state, gone = sight.state, sight.gone
+    titles = ("OPERATOR", "HOST", "PROCESS", "PARTITIONS", "LAG", "STATE SIZE", "STATE")
+    table = Table(*titles, box=None, pad_edge=False)
     for name, each in sorted(state.operators.items()):
-        condition = each.unhealthy or ("behind" if each.attempt < state.attempt else "ok")
-        condition = "gone" if each in gone else condition
         owned = ", ".join(str(partition) for partition in sorted(each.owned)) or NONE
-        table.add_row(name, each.host, each.process, owned, condition)
+        lag, size = _lag_of(sight, each.owned), _size_of(state, each.owned)
+        measured = (NONE if lag is None else str(lag), _shown_size(size))
+        table.add_row(
+            name, each.host, each.process, owned, *measured, condition_of(state, each, gone)
+        )
     group = state.settings.group_id if state.settings else NONE
     head = (
         f"REGION {region}  GROUP {group}  PHASE {_shown_phase(state, gone)}  "
         f"COMPLETED {state.completed}  ATTEMPT {state.attempt}  CONTROLLER-EPOCH {state.epoch}"
     )
     doing = f"{time.strftime('%H:%M:%S')}  {what_it_waits_for(state, gone)}"
-    doing += "" if waiting_s is None else f" (for {waiting_s} s)"
+    doing += "" if sight.waiting_s is None else f" (for {sight.waiting_s} s)"
     return Group(head, doing, table if state.operators else "")
+
+
+def _lag_of(sight: Sight, partitions: Collection[RegionPartition]) -> int | None:
+    """Return the records behind the last checkpoint; None: not known for all partitions."""
+    from kohort.region.machines.describing import lag_of
+    from kohort.types import TopicPartition
+
+    lags = [
+        lag_of(sight.state.partition(p), sight.ends.get(TopicPartition(p.topic, p.partition)))
+        for p in partitions
+    ]
+    known = [each for each in lags if each is not None]
+    return sum(known) if len(known) == len(lags) else None
+
+
+def _size_of(state: RegionState, partitions: Collection[RegionPartition]) -> int:
+    from kohort.region.machines.describing import state_bytes_of
+
+    return sum(state_bytes_of(state.partition(each)) for each in partitions)
+
+
+def _shown_size(size: int) -> str:
+    """Return a number of bytes as the page shows it."""
+    if size < 1024:
+        return f"{size} B"
+    kib = size / 1024
+    return f"{kib:.1f} KiB" if kib < 1024 else f"{kib / 1024:.1f} MiB"
 
 
 def seen(region: str, sight: Sight) -> dict[str, object]:
@@ -109,24 +138,46 @@ def seen(region: str, sight: Sight) -> dict[str, object]:
     from kohort.region.machines.describing import phase_of, publishing_problem, what_it_waits_for
 
     state = sight.state
-    ids = {each.id for each in sight.gone}
-    operators = [
-        _operator(each) | {"gone": None if sight.problem else each.id in ids}
-        for _, each in sorted(state.operators.items())
+    known = (sight.problem, sight.unmeasured, publishing_problem(state))
+    problems = [each for each in known if each]
+    partitions = [
+        told | {"lag": _lag_of(sight, [each])}
+        for told, each in zip(partitions_of(state), sorted(state.partitions), strict=True)
     ]
-    problems = [each for each in (sight.problem, publishing_problem(state)) if each]
     return {
         **as_dict(region, state),
         "phase": phase_of(state, sight.gone),
         "waits_for": what_it_waits_for(state, sight.gone),
         "waiting_s": sight.waiting_s,
-        "operators": operators,
+        "lag": _lag_of(sight, state.partitions),
+        "operators": [_seen_operator(sight, each) for _, each in sorted(state.operators.items())],
+        "partitions": partitions,
         "strangers": _strangers(sight),
         "missing_topics": None if sight.problem else list(sight.missing_topics),
         "forced_resets": sight.forced_resets,
         "forced_resets_since": _iso(sight.forced_since_ms),
         "problem": "; ".join(problems) or None,
     }
+
+
+def _seen_operator(sight: Sight, operator: Operator) -> dict[str, object]:
+    from kohort.region.machines.describing import condition_of
+
+    return {
+        **_operator(operator),
+        "gone": None if sight.problem else operator in sight.gone,
+        "condition": condition_of(sight.state, operator, sight.gone),
+        "lag": _lag_of(sight, operator.owned),
+        "state_bytes": _size_of(sight.state, operator.owned),
+    }
+
+
+def marks(region: str, sight: Sight) -> dict[str, object]:
+    """Return what `seen` does without what time alone changes: times, and the lag."""
+    from kohort.values import replace
+
+    found = seen(region, replace(sight, waiting_s=None, ends={}))
+    return {name: value for name, value in found.items() if name != "forced_resets_since"}
 
 
 def _strangers(sight: Sight) -> list[dict[str, str]] | None:
@@ -148,15 +199,14 @@ def shown_sight(region: str, sight: Sight) -> Group:
     if sight.problem:
         lines.append(f"WARNING: the members of the group are unknown: {sight.problem}")
     lines += [f"WARNING: {told_missing(each)}" for each in sight.missing_topics]
-    problem = publishing_problem(sight.state)
-    if problem:
-        lines.append(f"WARNING: {problem}")
+    problems = (sight.unmeasured, publishing_problem(sight.state))
+    lines += [f"WARNING: {each}" for each in problems if each]
     if sight.forced_resets:
         lines.append(
             f"FORCED RESETS {sight.forced_resets} since {_iso(sight.forced_since_ms)}; max_resets "
             "does not count them"
         )
-    return Group(shown(region, sight.state, sight.gone, sight.waiting_s), *lines)
+    return Group(_shown(region, sight), *lines)
 
 
 def _iso(at_ms: int | None) -> str | None:

@@ -204,11 +204,22 @@ def failures(call: Callable[[], object]) -> dict[object, KafkaError]:
     return {}
 
 
-async def refreshed(look: Callable[[], Awaitable[RenderableType]], every_s: float) -> None:
-    """Show something again and again, in place; what is no terminal gets it when it differs."""
+async def refreshed(
+    look: Callable[[], Awaitable[RenderableType]],
+    every_s: float,
+    marks: Callable[[], object] | None = None,
+) -> None:
+    """Show something again and again, in place; what is no terminal gets it when it differs.
+
+    Args:
+        look: Returns what to show.
+        every_s: Seconds between two looks.
+        marks: Returns the part of the last look that counts as a difference; None: all that is
+            shown.
+    """
     to = console()
     if not to.is_terminal:
-        await _printed(to, look, every_s)
+        await _printed(to, look, every_s, marks)
         return
     with Live(auto_refresh=False) as live:
         while True:
@@ -217,15 +228,20 @@ async def refreshed(look: Callable[[], Awaitable[RenderableType]], every_s: floa
 
 
 async def _printed(
-    to: Console, look: Callable[[], Awaitable[RenderableType]], every_s: float
+    to: Console,
+    look: Callable[[], Awaitable[RenderableType]],
+    every_s: float,
+    marks: Callable[[], object] | None,
 ) -> None:
-    last = ""
+    last: object = None
     while True:
         with to.capture() as captured:
             to.print(await look())
-        if captured.get() != last:
-            last = captured.get()
-            print(last, flush=True)
+        text = captured.get()
+        found = text if marks is None else marks()
+        if found != last:
+            last = found
+            print(text, flush=True)
         await asyncio.sleep(every_s)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,8 @@ class Sight(Struct, frozen=True):
         forced_resets: Recent forced resets, which do not count for `max_resets`.
         forced_since_ms: Begin of the time they are counted in, in milliseconds since 1970: an hour
             ago, or the time of the log's first record; None: the log is empty.
+        ends: The offsets after the last records of partitions, as far as known.
+        unmeasured: Why they are not known; empty if they are, or the topics do not exist.
     """
 
     state: RegionState
@@ -113,6 +115,8 @@ class Sight(Struct, frozen=True):
     missing_topics: tuple[str, ...] = ()
     forced_resets: int = 0
     forced_since_ms: int | None = None
+    ends: Mapping[TopicPartition, int] = {}
+    unmeasured: str = ""
 
 
 class Clock:
@@ -167,9 +171,14 @@ class Clock:
 
 @asynccontextmanager
 async def sights(
-    region: str, settings: ClientSettings
+    region: str, settings: ClientSettings, *, measures: bool = True
 ) -> AsyncIterator[Callable[[], Awaitable[Sight]]]:
     """Yield a function that inspects an existing region and its group.
+
+    Args:
+        region: Name of the region.
+        settings: How to reach the brokers.
+        measures: Whether to ask for the ends of partitions, too.
 
     Raises:
         ControlTopicError: The region does not exist.
@@ -181,11 +190,13 @@ async def sights(
         opened(region, settings, lambda control: clocks.append(Clock(control))) as control,
         AsyncAdminClient(**admin_settings(settings)) as admin,
     ):
-        yield partial(look_around, control, admin, clocks[0])
+        yield partial(look_around if measures else _looked_at_group, control, admin, clocks[0])
 
 
 async def look_around(control: ControlLog, admin: AsyncAdminClient, clock: Clock) -> Sight:
-    """Inspect a region and its group; if the group cannot be described, the result says so.
+    """Inspect a region, its group and the ends of its partitions.
+
+    If the group cannot be described, or the ends cannot be asked for, the result says so.
 
     Args:
         control: The region's log; `follow` must be running.
@@ -195,6 +206,17 @@ async def look_around(control: ControlLog, admin: AsyncAdminClient, clock: Clock
     Raises:
         Exception: What has ended `follow`.
     """
+    seen = await _looked_at_group(control, admin, clock)
+    try:
+        topics = await admin.list_topics()
+        places = {TopicPartition(each.topic, each.partition) for each in seen.state.partitions}
+        ends = await control.ends({each for each in places if each.topic in topics})
+    except KohortError as error:
+        return replace(seen, unmeasured=f"the lag is unknown: {error}")
+    return replace(seen, ends=ends)
+
+
+async def _looked_at_group(control: ControlLog, admin: AsyncAdminClient, clock: Clock) -> Sight:
     before = await control.caught_up()
     if before.settings is None:
         return Sight(before)
@@ -365,7 +387,10 @@ class _Asking:
     async def _looked(self, settings: ClientSettings, seen: RegionState) -> Sight:
         """Look at the region's group, too; if that fails, use only what the log says."""
         try:
-            async with asyncio.timeout(_LOOK_S), sights(self._region, settings) as look_again:
+            async with (
+                asyncio.timeout(_LOOK_S),
+                sights(self._region, settings, measures=False) as look_again,
+            ):
                 return await look_again()
         except (TimeoutError, KohortError):
             return Sight(seen)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -436,6 +436,14 @@ class ControlLog:
     async def end(self) -> int:
         """Return the offset after the last record."""
         return (await self._opened().end_offsets([self._place]))[self._place]
+
+    async def ends(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets after the last records of partitions of other topics.
+
+        Raises:
+            KafkaError: One is not known.
+        """
+        return dict(await self._opened().end_offsets(places)) if places else {}
 
     # ----------------------------------------------------------------------------------- appending
 

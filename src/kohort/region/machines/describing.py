@@ -14,7 +14,7 @@ from kohort.region.machines.records import (
     RegionSettings,
     writer_of,
 )
-from kohort.region.machines.state import Operator, RegionState
+from kohort.region.machines.state import Operator, Partition, RegionState
 
 _LONG = 100
 # More complete checkpoints than this that wait to be published are a problem.
@@ -68,6 +68,8 @@ def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> st
         return f"checkpoint {state.drain.checkpoint} waits for {missing}"
     if state.must_reset:
         return f"must reset: {state.must_reset}"
+    if state.drain is not None:
+        return f"checkpoint {state.drain.checkpoint} is being completed"
     if state.unpublished:
         return _being_published(state)
     return "it is processing"
@@ -90,6 +92,22 @@ def condition_of(state: RegionState, operator: Operator, gone: Collection[Operat
     if state.drain is not None and operator.id in state.drain.missing:
         return f"drains for checkpoint {state.drain.checkpoint}"
     return "ok"
+
+
+def lag_of(known: Partition, end: int | None) -> int | None:
+    """Return how many records a partition has behind the last checkpoint; None: not known.
+
+    Args:
+        known: The partition.
+        end: Its end offset; None: not known.
+    """
+    # A recreated topic ends before the position in the former one.
+    return None if known.base is None or end is None else max(0, end - known.base)
+
+
+def state_bytes_of(known: Partition) -> int:
+    """Return the size of a partition's state in the last checkpoint."""
+    return int(known.state.split(":")[1]) if known.state else 0
 
 
 def are_all_gone(state: RegionState, gone: Collection[Operator]) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TypedDict
 
-from kohort.client import AsyncConsumer, ConsumerRecord
+from kohort.client import ConsumerRecord
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import KohortError
 from kohort.region.errors import ControlTopicError, RegionError
@@ -17,12 +17,14 @@ from kohort.region.machines.coding import decode
 from kohort.region.machines.describing import (
     are_all_gone,
     condition_of,
+    lag_of,
     phase_of,
+    state_bytes_of,
     what_it_waits_for,
 )
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.machines.state import Operator, RegionState
-from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
+from kohort.region.settings import ClientSettings, admin_settings
 from kohort.region.ui.timeline import Timeline
 from kohort.types import TopicPartition
 
@@ -109,7 +111,6 @@ class Watch:
         self.error = ""
         self.timeline = Timeline()
         self.running = ""
-        self._ends: dict[TopicPartition, int] = {}
         self._clock: Clock | None = None
         # The region and its group when it was last looked at; None: it was not yet.
         self._sight: Sight | None = None
@@ -170,28 +171,25 @@ class Watch:
             ControlTopicError: It was deleted.
             KafkaError: The brokers cannot be reached.
         """
-        async with (
-            AsyncAdminClient(**admin_settings(self.settings)) as admin,
-            AsyncConsumer(**consumer_settings(self.settings)) as consumer,
-        ):
+        async with AsyncAdminClient(**admin_settings(self.settings)) as admin:
             while True:
-                topics = await admin.list_topics()
-                if control.topic not in topics:
+                if control.topic not in await admin.list_topics():
                     raise ControlTopicError(
                         f"the control topic {control.topic} was deleted, and with it the state "
                         f"of region {self.region!r}"
                     )
-                places = {
-                    TopicPartition(each.topic, each.partition)
-                    for each in (self.state.partitions if self.state else ())
-                    if each.topic in topics
-                }
-                ends = dict(await consumer.end_offsets(places)) if places else {}
-                before = (self._ends, self._gone(), self._problem)
-                self._ends, self._sight = ends, await look_around(control, admin, clock)
-                if before != (self._ends, self._gone(), self._problem):
+                before = self._looked()
+                self._sight = await look_around(control, admin, clock)
+                if before != self._looked():
                     self.tell()
                 await asyncio.sleep(_MEASURE_S)
+
+    def _looked(self) -> tuple[object, ...]:
+        """Return what the log does not show."""
+        return self._ends(), self._gone(), self._problem
+
+    def _ends(self) -> Mapping[TopicPartition, int]:
+        return self._sight.ends if self._sight is not None else {}
 
     def _gone(self) -> list[Operator]:
         """Return the operators that are no longer in the group, unless others took their place."""
@@ -201,7 +199,8 @@ class Watch:
 
     @property
     def _problem(self) -> str:
-        return self._sight.problem if self._sight is not None else ""
+        seen = self._sight
+        return "; ".join(filter(None, (seen.problem, seen.unmeasured))) if seen is not None else ""
 
     # ------------------------------------------------------------------------------------- viewing
 
@@ -231,7 +230,7 @@ class Watch:
             "phase": phase_of(state, gone),
             "waits_for": what_it_waits_for(state, gone),
             "waiting_s": self._clock.waiting_s(state, gone) if self._clock else None,
-            "group_known": self._sight is not None and not self._problem,
+            "group_known": self._sight is not None and not self._sight.problem,
             "problem": self._problem,
             "gave_up": state.exhausted,
             "attempt": state.attempt,
@@ -272,16 +271,14 @@ class Watch:
 
     def _partition(self, state: RegionState, partition: RegionPartition) -> PartitionView:
         known = state.partition(partition)
-        end = self._ends.get(TopicPartition(partition.topic, partition.partition))
-        at = known.base
+        end = self._ends().get(TopicPartition(partition.topic, partition.partition))
         return {
             "topic": partition.topic,
             "partition": partition.partition,
-            "position": at,
+            "position": known.base,
             "end": end,
-            # A recreated topic ends before the position in the former one.
-            "lag": None if at is None or end is None else max(0, end - at),
-            "state_bytes": int(known.state.split(":")[1]) if known.state else 0,
+            "lag": lag_of(known, end),
+            "state_bytes": state_bytes_of(known),
         }
 
 
