@@ -19,11 +19,11 @@ log = logging.getLogger("kohort.spark")
 
 
 def bounded_ranges(options: SourceOptions, lookup: Lookup) -> dict[TopicPartition, Range]:
-    """Return the ranges of a batch read, without empty ones.
+    """Return the non-empty ranges of a batch read.
 
     Args:
         options: The options of the `load()`.
-        lookup: Asks the brokers.
+        lookup: Queries the brokers.
 
     Raises:
         OptionError: A range ends or starts past the end of its log, or ends before it starts.
@@ -44,7 +44,7 @@ def bounded_ranges(options: SourceOptions, lookup: Lookup) -> dict[TopicPartitio
 
 
 def note_ignored_options(options: SourceOptions, *, is_stream: bool) -> None:
-    """Say in the log which options have no effect.
+    """Log which options have no effect.
 
     Args:
         options: The options of the `load()`.
@@ -57,7 +57,7 @@ def note_ignored_options(options: SourceOptions, *, is_stream: bool) -> None:
 def _present(
     ranges: Mapping[TopicPartition, Range], lookup: Lookup, *, fails: bool
 ) -> dict[TopicPartition, Range]:
-    """Return the part of the ranges that is in the logs; what is missing is an error or noted."""
+    """Return the part of the ranges that exists; raise an error for the rest, or log it."""
     logs = lookup.logs(ranges)
     left = {}
     for partition, (start, end) in ranges.items():

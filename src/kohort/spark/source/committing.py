@@ -1,7 +1,8 @@
-"""Commits of a query to its group, and what becomes of one that the group refuses.
+"""Commit a query's offsets to its group, and handle refused commits.
 
-What passes is tried again. What waiting cannot mend ends the query: else its checkpoint would move
-on, and the group would not, so another query of the group would read or skip the wrong records.
+Transient refusals are retried. A permanent one ends the query: otherwise its checkpoint would
+advance while the group's offsets did not, and another query of the group would read again or skip
+records.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC
 
 
 class Outcome(Enum):
-    """What became of a commit."""
+    """The outcome of a commit."""
 
     DONE = "stored"
     LATER = "refused for now; it is sent again at the next occasion"
@@ -56,14 +57,14 @@ class Outcome(Enum):
 
 
 class Commits:
-    """Sends a query's commits, and says why one was refused.
+    """Sends a query's commits and keeps the reason for a refusal.
 
     Args:
         consumer: The query's client.
         mode: Whether it is a member of the group (`groupMode`).
 
     Attributes:
-        trouble: Why the last commit was refused, empty when it was not.
+        trouble: Why the last commit was refused; empty if it was accepted.
     """
 
     def __init__(self, consumer: Consumer, mode: GroupMode) -> None:
@@ -80,13 +81,13 @@ class Commits:
         *,
         is_out: bool,
     ) -> None:
-        """Have the group take note that a batch is in no sink, which Spark's checkpoint has over.
+        """Record in the group that a batch finished in Spark's checkpoint is not in the sink.
 
         Args:
             batch: The batch.
-            progress: Where the query is.
-            partitions: Those that are the query's.
-            is_out: Whether the group has not let it in.
+            progress: The query's positions.
+            partitions: The query's partitions.
+            is_out: Whether the query is not a member of the group.
         """
         places = [place for place in batch.ranges.keys() & partitions if batch.reads([place])]
         trouble = "the group has not let the query in since it started" if is_out else ""
@@ -100,8 +101,8 @@ class Commits:
             trouble = str(error)
         if trouble:
             log.error(
-                "the group cannot take note of that (%s): start the query with a new checkpoint, "
-                "or it goes on behind the records that are not in the sink",
+                "the group cannot record that (%s): start the query with a new checkpoint, "
+                "or it skips the records that are not in the sink",
                 trouble,
             )
 
@@ -111,14 +112,14 @@ class Commits:
         """Commit offsets.
 
         Args:
-            offsets: What to commit.
-            notes: What to commit beside each.
+            offsets: The offsets to commit.
+            notes: The metadata to commit with each offset.
 
         Raises:
             GroupInUseError: The group has members, and this query must be alone.
             KafkaError: The group refuses for good; it says what to do.
         """
-        if self._refusal is not None:  # asked again as the member leaves
+        if self._refusal is not None:  # tried again when the member leaves
             raise self._refusal
         wanted: Mapping[TopicPartition, OffsetAndMetadata] = {}
         try:
@@ -126,7 +127,7 @@ class Commits:
             ids = {name: str(each.topic_id) for name, each in found.items()}
             wanted = present_offsets(offsets, notes, ids)
             self._consumer.commit(wanted)
-        except PartialFailureError as error:  # the rest is stored
+        except PartialFailureError as error:  # the rest stays pending
             return self._refused_in_part(wanted, error)
         except RebalanceInProgressError as error:
             log.info(
@@ -175,9 +176,9 @@ class Commits:
 
 
 def is_lasting(error: KafkaError) -> bool:
-    """Whether the same commit will be refused again, until something is changed.
+    """Whether the same commit will be refused again until something changes.
 
-    A member that is out of its group joins again. A code that is not known may pass.
+    A member that was removed from its group rejoins. An unknown error code may be transient.
     """
     is_known = error.code in set(ErrorCode) and error.code != ErrorCode.UNKNOWN_SERVER_ERROR
     return is_known and not error.retriable and not isinstance(error, CommitFailedError)
@@ -199,4 +200,4 @@ def _remedy(code: int, wanted: Mapping[TopicPartition, OffsetAndMetadata]) -> st
         return "Grant the query's user READ on the group"
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return "Grant the query's user READ on the topics"
-    return "Mend the cause, then start the query again with its checkpoint"
+    return "Fix the cause, then restart the query with its checkpoint"

@@ -1,6 +1,6 @@
-"""What people are told where the group's offset is not where a query's checkpoint ends.
+"""Messages for a group offset that differs from the end of a query's checkpoint.
 
-No input or output and no clock: `positions.py` decides which of the two counts.
+No I/O and no clock: `positions.py` decides which of the two applies.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     from kohort.spark.source.positions import Note
 
-# Partitions that a message describes.
+# Maximum number of partitions described in a message.
 SHOWN = 5
-# Letters of a checkpoint's random name that tell it from others.
+# Leading characters of a checkpoint's random name, enough to tell checkpoints apart.
 NAME_LENGTH = 8
 
 
 class Disagreement(Struct, frozen=True, kw_only=True):
     """The group and the checkpoint of a query disagree about one partition.
 
-    A checkpoint that does not know the partition is no disagreement in itself: another member may
-    read it. `Known` says when it is one.
+    A checkpoint that does not know the partition is not in itself a disagreement: another member
+    may read it. `Known` decides when it is.
 
     Attributes:
         place: The partition.
         offset: The group's offset.
-        note: The note of the commit; None when another client has made it.
+        note: The note of the commit; None if another client made it.
         end: Where the last finished batch of the checkpoint ends; None when the checkpoint does
             not know the partition.
         batch: The number of that batch.
-        nonce: Names the checkpoint.
+        nonce: Identifies the checkpoint.
     """
 
     place: TopicPartition
@@ -46,17 +46,17 @@ class Disagreement(Struct, frozen=True, kw_only=True):
 
     @property
     def is_ours(self) -> bool:
-        """Whether a query with this very checkpoint, or a copy of it, has committed the offset."""
+        """Whether a query with this checkpoint, or a copy of it, committed the offset."""
         return self.note is not None and bool(self.nonce) and self.note.nonce == self.nonce
 
     @property
     def is_restored(self) -> bool:
         """Whether the checkpoint is an older copy: the group knows of batches that it lacks.
 
-        A batch is committed to the group only when it is in Spark's commit log. Where a partition
-        starts is committed before that, under the batch number 0. A partition that the checkpoint
-        does not know may have been this query's before another member got it: then the note names
-        a batch that the checkpoint has.
+        A batch is committed to the group only when it is in Spark's commit log. A partition's start
+        is committed earlier, with batch number 0. This query may have owned a partition that the
+        checkpoint does not know before another member got it: then the note names a batch that the
+        checkpoint has.
         """
         if self.note is None or not self.is_ours:
             return False
@@ -66,17 +66,17 @@ class Disagreement(Struct, frozen=True, kw_only=True):
 
     @property
     def committer(self) -> str:
-        """The committer of the group's offset, for people."""
+        """A readable name for the committer of the group's offset."""
         if self.note is None:
             return "another client or an operator"
         whose = "this checkpoint" if self.is_ours else f"checkpoint {self.note.nonce[:NAME_LENGTH]}"
         return f"query {self.note.operator!r} ({whose}, batch {self.note.batch})"
 
     def restored(self, *, reads_again: bool) -> str:
-        """Say that the checkpoint is an older copy.
+        """Return the message that the checkpoint is an older copy.
 
         Args:
-            reads_again: Whether the checkpoint counts, else the group.
+            reads_again: Whether the checkpoint applies; otherwise the group does.
         """
         what = (
             f"{self._facts}. So the checkpoint is an older copy of this query's, such as a "
@@ -94,15 +94,15 @@ class Disagreement(Struct, frozen=True, kw_only=True):
         )
 
     def passed(self) -> str:
-        """Say that another query has continued, or that the group was set forward."""
+        """Return the message that another query went on, or that the group was set forward."""
         return f"{self._facts}: going on from {self.offset}. {self._unread}"
 
     def trusted(self) -> str:
-        """Say that the checkpoint counts, which does not know the partition."""
+        """Return the message that the checkpoint applies but does not know the partition."""
         return f"{self._facts}: as positions is checkpoint, it is read from its beginning"
 
     def choices(self) -> str:
-        """Say which choice skips records and which reads them again."""
+        """Return which choice skips records and which reads them again."""
         if self.end is None:
             return (
                 f"{self._facts} (positions=checkpoint reads the partition from its beginning, "
@@ -139,10 +139,10 @@ class Disagreement(Struct, frozen=True, kw_only=True):
 
 
 def shown_choices(found: Sequence[Disagreement]) -> str:
-    """Describe some of the partitions about which group and checkpoint disagree.
+    """Describe some of the partitions on which group and checkpoint disagree.
 
     Args:
-        found: All of them.
+        found: All such partitions.
     """
     some = "; ".join(each.choices() for each in found[:SHOWN])
     more = len(found) - SHOWN

@@ -29,7 +29,7 @@ try:
         SupportsTriggerAvailableNow,
     )
 except ImportError:
-    check_spark()  # a Spark before 4.2 has not got all of them
+    check_spark()  # Spark before 4.2 lacks some of them
     raise
 
 from kohort.spark.checkpoint.manifest import OffsetJson
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class KohortDataSource(DataSource):
-    """Spark's entry to Kafka through a consumer group; the options are in docs/spark.md.
+    """Spark's entry point to Kafka consumer groups; docs/spark.md lists the options.
 
     Args:
         options: The options that Spark passes, as text.
@@ -64,7 +64,7 @@ class KohortDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format()` takes."""
+        """Return the name to pass to `format()`."""
         return "kohort"
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -73,11 +73,11 @@ class KohortDataSource(DataSource):
 
     @cached_property
     def _parsed(self) -> SourceOptions:
-        """The options of a `load()`; those of a table are in its columns, and come later."""
+        """The options of a `load()`; a table's options come later, from its columns."""
         return parse_options(table_options(self._raw) if is_table(self._raw) else self._raw)
 
     def schema(self) -> StructType:
-        """Return the columns of Spark's own Kafka source."""
+        """Return the schema of Spark's own Kafka source."""
         schema = source_schema(self._parsed.column_names)
         return with_options(schema, table_options(self._raw)) if is_table(self._raw) else schema
 
@@ -91,7 +91,7 @@ class KohortDataSource(DataSource):
         return KohortBatchReader(options, checked_columns(schema, options.column_names))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return the reader of a stream, which joins the group; or one that says why it cannot.
+        """Return a stream reader that joins the group, or one that reports why it cannot.
 
         Args:
             schema: The columns of the rows.
@@ -145,7 +145,7 @@ class KohortBatchReader(DataSourceReader):
         self._columns = options.column_names if columns is None else tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks that read what there is now."""
+        """Return the tasks that read the records present now."""
         from kohort.client.consumer.api import Consumer
 
         with Consumer.from_config(client_settings(self._options)) as consumer:
@@ -159,11 +159,11 @@ class KohortBatchReader(DataSourceReader):
 
 
 class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the group gives to this query, batch by batch.
+    """Reads the partitions that the group assigns to this query, batch by batch.
 
     Args:
         options: The options of the `load()`.
-        columns: The columns that Spark wants; None for those of the options.
+        columns: The columns that Spark requests; None for those of the options.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str] | None = None) -> None:
@@ -173,7 +173,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _query(self) -> QueryDriver | RegionDriver:
-        """The running query; asking for it joins the group, so only the driver's process may."""
+        """The running query; first access joins the group: only for the driver's process."""
         if self._running is None:
             note_ignored_options(self._options, is_stream=True)
             self._running = _driver(self._options)
@@ -181,20 +181,20 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def driver(self) -> QueryDriver:
-        """The running query of a reader that is in no region."""
+        """The running query of a reader outside a region."""
         query = self._query
         assert isinstance(query, QueryDriver)
         return query
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return `maxOffsetsPerTrigger`, or `minOffsetsPerTrigger` when there is only that."""
+        """Return `maxOffsetsPerTrigger`, or `minOffsetsPerTrigger` if only that is set."""
         least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Read to the present end and no further."""
+        """Read up to the current end offsets and no further."""
         self._query.prepare_available_now()
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802  # Spark's name
@@ -202,7 +202,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._query.initial()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
-        """Take note that `start` is finished and return the next batch.
+        """Mark `start` as finished and return the next batch.
 
         With `once` the limit is ReadAllAvailable, whatever the options say, and nothing waits.
         """
@@ -215,10 +215,10 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._query.report()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:  # noqa: ARG002  # Spark's signature
-        """Return the tasks of the batch; where it starts is in `end` too."""
+        """Return the tasks of the batch; `end` also holds the batch's start."""
         tasks = tasks_of(self._query.ranges(end), self._options, ids_in(end))
         is_greeting = end.get("region") and not end.get("batch")
-        # A task without records: workers start and import before a checkpoint waits for a batch.
+        # An empty task makes workers start and import before a checkpoint waits for a batch.
         return [RangePartition((), {})] if is_greeting else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -226,10 +226,10 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self._options, partition, self._columns)
 
     def commit(self, end: OffsetJson) -> None:
-        """Do nothing: Spark calls this late or never, `latestOffset` is the sign that counts."""
+        """Do nothing: Spark calls this late or never; `latestOffset` marks a batch as finished."""
 
     def stop(self) -> None:
-        """Commit what is finished and leave the group."""
+        """Commit finished batches and leave the group."""
         if self._running is not None:
             self._running.stop()
             self._running = None
@@ -244,12 +244,12 @@ def _driver(options: SourceOptions) -> QueryDriver | RegionDriver:
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says in the first call that Spark makes why there is no stream.
+    """Reports in Spark's first call why there is no stream.
 
-    An error in `streamReader` itself would end as an UnboundLocalError of Spark's own.
+    Spark turns an error raised in `streamReader` itself into an UnboundLocalError.
 
     Args:
-        error: What is wrong with the options.
+        error: The error in the options.
     """
 
     def __init__(self, error: OptionError) -> None:

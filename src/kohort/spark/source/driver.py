@@ -1,4 +1,4 @@
-"""The driver-side half of a streaming query: what Spark asks between batches."""
+"""The driver side of a streaming query: Spark's calls between batches."""
 
 from __future__ import annotations
 
@@ -43,18 +43,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# A trigger waits this long for a commit, and for a rebalance, before it goes on without.
+# How long a trigger waits for a commit or a rebalance before it goes on without it.
 COMMIT_WAIT_S = 1.0
 REBALANCE_WAIT_S = 1.0
 FIRST_ASSIGNMENT_WAIT_S = 10.0
-# Spark asks an idle query every 10 ms: it gets an answer when there is news, or after this time.
+# Spark polls an idle query every 10 ms: the answer comes when something changes, or after this
+# time.
 IDLE_WAIT_S = 0.2
-# And looks at its topics so often.
+# How often an idle query checks its topics.
 IDLE_LOOK_S = 2.0
 
 
 class QueryDriver:
-    """One run of one streaming query; made in the first call that Spark makes.
+    """One run of one streaming query; created in Spark's first call.
 
     Args:
         options: The query's options.
@@ -110,11 +111,11 @@ class QueryDriver:
         log_like_spark()
 
     def _start(self, checkpoint: Manifest) -> None:
-        """Join the group, now that it is known whose checkpoint this is.
+        """Join the group, now that the checkpoint is known.
 
         Raises:
             ExclusiveGroupError: This query or another one must be alone in the group.
-            SinkError: Others are in the group, and nothing tells what the query's sink does.
+            SinkError: The group has other members, and the state of the query's sink is unknown.
         """
         if self._is_started:
             return
@@ -133,11 +134,11 @@ class QueryDriver:
         self._membership.start()
 
     def _say_what_tells(self) -> None:
-        """Say at start that the query must not share its group, if that is so."""
+        """Warn at start if the query must not share its group."""
         if self._signs.can_tell or self._options.group_mode != "member":
             return
         log.info(
-            "query %s cannot share group %s: nothing tells its source when a batch is over, and "
+            "query %s cannot share group %s: its source cannot tell when a batch is finished, or "
             "whether its sink has it. Call kohort.spark.install(spark), or set the option "
             "checkpointLocation, before another query joins",
             self._options.operator,
@@ -152,13 +153,13 @@ class QueryDriver:
         """Return the next batch, or `start` when there is nothing to read.
 
         Args:
-            start: The last batch, which is in the sink and in Spark's commit log by now.
-            limit: Records to read at most, None for all.
+            start: The last batch, now in the sink and in Spark's commit log.
+            limit: Maximum number of records to read, None for all.
             waits: Whether a batch waits for `minOffsetsPerTrigger` records.
 
         Raises:
-            DataLossError: Records that were to be read are gone.
-            ExclusiveGroupError: The query must be alone in its group, and is not.
+            DataLossError: Records that the query must read are gone.
+            ExclusiveGroupError: The query must be alone in its group but is not.
             GroupInUseError: Another source of the query is in the group, and they wait for each
                 other.
             SinkError: The query's file sink has skipped `start`; or others are in the group, and
@@ -170,16 +171,16 @@ class QueryDriver:
         self._start(last)
         self.finish(start)
         if self._control.is_frozen(start):
-            if self._may_read():  # the member may have joined after Spark began to repeat `start`
+            if self._may_read():  # the member may have joined after Spark began to replay `start`
                 with contextlib.suppress(TopicsChangedError):
                     self._look_at_topics()
                     self._placing.place(self._membership)
                 self.finish(start)
-            if self._membership.has_committed_all():  # else its thread says so later
+            if self._membership.has_committed_all():  # otherwise its thread reports this later
                 self._control.acknowledge()
             return start
         try:
-            # What was asked a moment ago, and said that there is nothing, is not asked again.
+            # The previous check, a moment ago, found no records: do not repeat it.
             since_s = time.monotonic() - self._idle_at
             is_idle = self._targets is None and since_s < ENDS_MAX_AGE_S
             batch = None if is_idle else self._wait_for_batch(limit, waits=waits)
@@ -203,9 +204,9 @@ class QueryDriver:
         return batch.to_json()
 
     def _is_still_idle(self) -> bool:
-        """Whether all is read that there is; asks less than a look for a batch does.
+        """Whether all records are read; needs fewer requests than preparing a batch.
 
-        Every `IDLE_LOOK_S` the topics are looked at as well: one may have grown, or been recreated.
+        Every `IDLE_LOOK_S` it also checks the topics: one may have grown or been recreated.
         """
         if self._placing.age_s > IDLE_LOOK_S:
             return False
@@ -216,7 +217,7 @@ class QueryDriver:
         return bool(ends) and ends == self._membership.positions()
 
     def _manifest(self, offset: OffsetJson) -> Manifest:
-        """Read an offset; an idle query is asked with the same one over and over."""
+        """Parse an offset; Spark passes the same one to an idle query again and again."""
         if offset != self._last_read[0]:
             self._last_read = offset, _without_region(Manifest.from_json(offset))
         return self._last_read[1]
@@ -234,7 +235,7 @@ class QueryDriver:
     def _firsts(self) -> Mapping[TopicPartition, int]:
         try:
             return self._placing.firsts(self._membership)
-        except TopicsChangedError:  # another topic by now, which begins with its first record
+        except TopicsChangedError:  # now a different topic, which is read from its first record
             return {}
 
     def _next_batch(self, limit: int | None, least: int) -> Manifest | None:
@@ -257,7 +258,7 @@ class QueryDriver:
         return self._membership.offer(ends, limit, least)
 
     def _look_at_topics(self) -> None:
-        """Take note of partitions that were added, and of topics that were recreated."""
+        """Detect added partitions and recreated topics."""
         self._placing.refresh()
         self._membership.know(self._placing.topics)
         remade = self._placing.take_remade()
@@ -268,13 +269,13 @@ class QueryDriver:
             self._membership.own_all(self._placing.partitions())
 
     def finish(self, batch: OffsetJson) -> None:
-        """Take note that `batch` is in the sink, and commit it to the group.
+        """Mark `batch` as in the sink, and commit it to the group.
 
         Raises:
-            ExclusiveGroupError: The query keeps state, and is not alone in its group.
+            ExclusiveGroupError: The query keeps state but is not alone in its group.
             SinkError: The query's file sink has skipped the batch; or others are in the group, and
                 nothing tells what the sink does.
-            MembershipLostError: Others own partitions that it read.
+            MembershipLostError: Other members own partitions that it read.
             KafkaError: The member has failed for good.
         """
         finished = self._manifest(batch)
@@ -286,16 +287,16 @@ class QueryDriver:
         try:
             self._guard.check(self._membership)
         except SinkError:
-            if is_ours:  # Spark's checkpoint says that it is over
+            if is_ours:  # Spark's checkpoint marks it as finished
                 self._signs.end(finished)
             raise
         self._membership.finish(finished, COMMIT_WAIT_S)
 
     def ranges(self, end: OffsetJson) -> dict[TopicPartition, Range]:
-        """Return what to read for the batch `end`.
+        """Return the ranges to read for the batch `end`.
 
-        A batch that this process has not offered is one that Spark runs again; of such a one
-        only the part is read that the group has not committed.
+        Spark replays a batch that this process has not offered; only the part that the group has
+        not committed is read then.
 
         Raises:
             DataLossError: The batch reads a topic that was recreated.
@@ -305,12 +306,12 @@ class QueryDriver:
             self._siblings.asked()
             return trim(batch.ranges, {})
         self._repeated = batch
-        self._membership.replay(batch)  # before the member's thread may say that none is open
+        self._membership.replay(batch)  # before its thread can report that no batch is open
         self._start(batch)
         return self._placing.replayed(batch)
 
     def report(self) -> OffsetJson:
-        """Return what Spark shows as `sources[].latestOffset` in the query's progress."""
+        """Return `sources[].latestOffset` of the query's progress."""
         if self._ends != self._reported_ends:  # an idle query is asked again and again
             self._reported_ends, self._shown_ends = self._ends, by_topic(self._ends)
         return {
@@ -320,7 +321,7 @@ class QueryDriver:
         }
 
     def prepare_available_now(self) -> None:
-        """Fix where the query ends: at the present ends of its partitions."""
+        """Fix the query's end: the current end offsets of its partitions."""
         self._targets = {}
 
     def stop(self) -> None:
@@ -329,30 +330,31 @@ class QueryDriver:
         self._control.close()
 
     def _may_read(self) -> bool:
-        """Wait a while for partitions; a query that reads to the present end waits for its share.
+        """Wait a while for partitions; with `availableNow` the query waits for its whole share.
 
-        Only the eager protocol gives a newcomer all it gets at once. In the others it may have
-        nothing at first: others have to give up, or the broker has yet to assign (KIP-1263).
+        Only the eager protocol gives a new member all its partitions at once. With the others it
+        may own none at first: members must revoke theirs, or the broker has yet to assign
+        (KIP-1263).
         """
         if self._options.group_mode != "member" or not self._placing.partitions():
-            return True  # without a topic, the brokers are asked for one
+            return True  # without a topic, ask the brokers for one
         if self._is_first:
             self._is_first = False
             if self._targets is not None:
-                self._siblings.check()  # it counts from now on how long one has waited
+                self._siblings.check()  # the wait is measured from here
             self._membership.own(FIRST_ASSIGNMENT_WAIT_S)
         if self._targets is None:
             return self._membership.ready(REBALANCE_WAIT_S)
         return self._await_share(self._membership.ready)
 
     def _await_share(self, wait: Callable[[float | None], bool]) -> bool:
-        """Wait as long as it takes, but not for another source of the query: it waits for this."""
+        """Wait without a limit, unless another source of the query waits for this one."""
         while not (is_there := wait(LOOK_S)) and not self._membership.is_closing:
             self._siblings.check()
         return is_there
 
     def _has_all(self) -> bool:
-        """Whether nothing more is to come; when something is, wait for it."""
+        """Return whether the share is complete; otherwise wait for more."""
         was_settled = self._membership.settle(0)
         self._await_share(self._membership.settle)
         _, unplaced = self._membership.unplaced()
@@ -372,7 +374,7 @@ class QueryDriver:
             return
         if share[0] < share[1]:
             log.warning(
-                "query %s owns %d of %d partitions of %s; the others are not given out yet, or "
+                "query %s owns %d of %d partitions of %s; the others are not assigned yet, or "
                 "other members of group %s have them",
                 self._options.operator,
                 *share,
@@ -382,13 +384,13 @@ class QueryDriver:
         self._reported_share = share
 
     def _orphaned(self) -> None:
-        """End the process that Spark's JVM left behind; the member has left the group."""
+        """End the process, orphaned by Spark's JVM, after the member has left the group."""
         self._control.close()
         os._exit(0)
 
 
 def _without_region(batch: Manifest) -> Manifest:
-    """Refuse a batch of a region: what Spark's log says of one is no position.
+    """Refuse a batch of a region: its entry in Spark's log holds no positions.
 
     Raises:
         ManifestError: The batch is one.
@@ -412,8 +414,8 @@ def _checkpoint_log(options: SourceOptions) -> CheckpointLog | None:
 def stop_on_sigterm() -> None:
     """Make Spark's SIGTERM run `stop`, once.
 
-    Spark ends the process with SIGTERM, twice, and Python would die of the first without leaving
-    the group. The second must not interrupt the clean-up.
+    Spark sends SIGTERM twice, and Python would die of the first without leaving the group. The
+    second must not interrupt the clean-up.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)

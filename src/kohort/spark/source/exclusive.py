@@ -1,4 +1,4 @@
-"""Queries that must be alone in their group, because their state does not move with partitions."""
+"""Queries that must be alone in their group because their state does not move with partitions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# A member that was killed is in its group until its session ends; a little is added to that.
+# A killed member stays in its group until its session times out; this margin is added to that.
 SESSION_MARGIN_S = 5.0
 LOOK_EVERY_S = 0.5
 
 
 class ExclusiveGroupError(KohortError, RuntimeError):
-    """A query that must be alone in its group is not, or another one must be."""
+    """A query that must be alone in its group is not, or another query must be."""
 
 
 def members(options: SourceOptions) -> tuple[MemberDescription, ...]:
-    """Return the present members of the query's group.
+    """Return the current members of the query's group.
 
     Raises:
         KafkaError: The brokers do not tell.
@@ -53,12 +53,12 @@ def members(options: SourceOptions) -> tuple[MemberDescription, ...]:
 def check_newcomer(
     options: SourceOptions, group: GroupOffsets, nonce: str, checkpoint: Manifest
 ) -> None:
-    """Refuse to join a group in which this query or another one must be alone.
+    """Refuse to join a non-empty group in which this query or another one must be alone.
 
     Args:
         options: The query's options.
-        group: What the group has committed.
-        nonce: Names the query's checkpoint.
+        group: The group's committed offsets.
+        nonce: Identifies the query's checkpoint.
         checkpoint: Where the query's last batch ended; empty for a new query.
 
     Raises:
@@ -77,7 +77,7 @@ def check_newcomer(
         return
     alone = set(exclusive_notes(group, nonce))
     found = members(options) if alone else ()
-    # A query is the client id of its member; a note may be of one that ended long ago.
+    # A member's client id is its query's name; a note may come from a query that ended long ago.
     others = sorted(alone & {each.client_id for each in found})
     if others:
         raise ExclusiveGroupError(
@@ -107,17 +107,17 @@ def _refuse_other_checkpoints(
 
 
 def _has_gone_on(place: TopicPartition, offset: int, note: Note, checkpoint: Manifest) -> bool:
-    """Whether another query has read what a query, which is to read everything, has not."""
+    """Whether another query has read records that this one, which must read everything, has not."""
     if place in checkpoint.ranges:
         return offset > checkpoint.ranges[place][1]
-    # A partition that was there before may have been read by a member of the group, as this query
-    # was one then. One that was added since was not there to be shared.
+    # A partition that existed before may have been read by another member while this query was one.
+    # A partition added since could not be shared.
     topic = checkpoint.topics.get(place.topic)
     return topic is not None and place.partition >= topic.count and note.batch > 0
 
 
 def check_owner(options: SourceOptions, why: str) -> None:
-    """Fail a query that must be alone and is not.
+    """Fail a query that must be alone but is not.
 
     Args:
         options: The query's options.
@@ -136,7 +136,7 @@ def check_owner(options: SourceOptions, why: str) -> None:
 
 
 def session_s(options: SourceOptions) -> float:
-    """Return how long a member that was killed may still be in the group, in seconds.
+    """Return how long a killed member may stay in the group, in seconds.
 
     Args:
         options: The query's options.
@@ -153,13 +153,13 @@ def wait_until_empty(
     timeout_s: float,
     why: str,
 ) -> tuple[MemberDescription, ...]:
-    """Wait until the group has no members; return those that are still there.
+    """Wait until the group has no members; return those that remain.
 
     Args:
         options: The query's options.
-        look: Returns the members that count.
-        timeout_s: Longest wait.
-        why: What the query has to do with the group, for the log: `must be alone in`.
+        look: Returns the members to wait for.
+        timeout_s: Longest wait, in seconds.
+        why: How the query relates to the group, for the log: `must be alone in`.
 
     Raises:
         KafkaError: The brokers do not tell.
@@ -178,5 +178,5 @@ def wait_until_empty(
 
 
 def shown(found: tuple[MemberDescription, ...]) -> str:
-    """Name members, for people."""
+    """Return a readable list of members."""
     return ", ".join(f"{each.client_id} on {each.client_host}" for each in found)

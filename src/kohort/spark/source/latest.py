@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.spark")
 
 KEY, VALUE = "key", "value"
-# Rows that are read before those with an older value are dropped, at least.
+# Minimum number of rows to read before those with an older value are dropped.
 _TOGETHER = 200_000
 
 
 def latest(
     batches: Iterable[pa.RecordBatch], columns: Sequence[str], where: str
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the last record of each key, but for keys whose last record has no value.
+    """Yield the last record of each key, except keys whose last record has no value.
 
-    What is kept grows with the number of keys. Records without a key are no rows of a table; it is
-    logged how many there were.
+    Memory grows with the number of keys. Records without a key are not rows of the table; the log
+    says how many there were.
 
     Args:
         batches: All records of one partition in order, with their keys and values.
-        columns: The columns that are wanted.
-        where: The partition, for people.
+        columns: The requested columns.
+        where: The partition, for messages.
     """
     import pyarrow as pa
 
@@ -48,7 +48,7 @@ def latest(
 
 
 def _compacted(table: pa.Table) -> pa.Table:
-    """Return the last row of each key; one without a value has done its work by then."""
+    """Return the last row of each key, without keys whose last row has no value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,6 +1,6 @@
-"""How much a batch reads: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
+"""The size of a batch: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
 
-No input or output and no clock.
+No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from kohort.types import TopicPartition
 
 
 class FairLimit:
-    """Splits `maxOffsetsPerTrigger` over the partitions, batch after batch.
+    """Splits `maxOffsetsPerTrigger` over the partitions, batch by batch.
 
-    A limit below the number of partitions cannot give each of them a record: then they take turns.
+    If the limit is below the number of partitions, they take turns.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class FairLimit:
 
 
 class BatchDelay:
-    """Waits for `minOffsetsPerTrigger` records, but no longer than `maxTriggerDelay`.
+    """Waits for `minOffsetsPerTrigger` records, at most for `maxTriggerDelay`.
 
     The first batch of a run does not wait, as with Spark's own source.
 
     Args:
-        least: Records to wait for; None when there is no need to wait.
-        max_delay_ms: Longest time from one batch to the next when there is anything to read.
+        least: Records to wait for; None not to wait.
+        max_delay_ms: Longest time between batches while there are records to read, in milliseconds.
     """
 
     def __init__(self, least: int | None, max_delay_ms: int) -> None:
@@ -55,23 +55,23 @@ class BatchDelay:
         """Return how many records a batch needs now.
 
         Args:
-            now_ms: A time that never goes back.
+            now_ms: A monotonic time, in milliseconds.
         """
         if self._least is None or self._last_ms is None:
             return 1
         return 1 if now_ms - self._last_ms >= self._max_delay_ms else self._least
 
     def began(self, now_ms: float) -> None:
-        """Note that a batch begins."""
+        """Record that a batch begins."""
         self._last_ms = now_ms
 
 
 def share_limit(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """Split a limit in proportion to what each partition has, at least one record for each.
+    """Split a limit in proportion to the records of each partition, at least one for each.
 
     Args:
         sizes: Records available in each partition.
-        limit: Records to read in all, at least as many as partitions that have any.
+        limit: Records to read in all, at least one for each partition that has any.
 
     Returns:
         Records to read of each partition, `limit` in all if there are as many.

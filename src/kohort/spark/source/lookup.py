@@ -1,4 +1,4 @@
-"""What the source asks the brokers about partitions and offsets, on Spark's threads."""
+"""The source's queries to brokers about partitions and offsets, on Spark's threads."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
 Asked = TypeVar("Asked", bound=Iterable[TopicPartition])
 Answer = TypeVar("Answer")
 
-# Spark asks about every 12 ms when a query is idle; the brokers are not asked as often.
+# Spark polls an idle query about every 12 ms; the brokers are queried less often.
 ENDS_MAX_AGE_S = 0.1
-# After so long without an answer the topics are looked at again; the next time after twice as long.
+# After this long without an answer the topics are checked again; the interval then doubles.
 LOOK_AGAIN_MS = 1_000
-# Kafka's default of `default.api.timeout.ms`.
+# Kafka's default for `default.api.timeout.ms`.
 API_TIMEOUT_MS = 60_000
-# Partitions that a message names.
+# Maximum number of partitions named in a message.
 SHOWN = 5
 
 
 class DataLossError(KohortError, RuntimeError):
-    """The records that are to be read next are not in the topic any more."""
+    """The next records to read are no longer in the topic."""
 
 
 class Lookup:
-    """Answers questions about the subscribed topics; may block on the network.
+    """Looks up partitions and offsets of the subscribed topics; may block on the network.
 
     Args:
         options: The options of the `load()`.
-        consumer: The consumer to ask.
+        consumer: The consumer that sends the requests.
 
     Attributes:
-        look_again: Called while the brokers do not answer for partitions: the client asks until
-            `default.api.timeout.ms`, also for a topic that has been deleted meanwhile. It raises
-            when the partitions are not there any more.
+        look_again: Called while the brokers do not answer for partitions: the client retries until
+            `default.api.timeout.ms`, even for a topic that was deleted meanwhile. It raises if the
+            partitions no longer exist.
     """
 
     def __init__(self, options: SourceOptions, consumer: Consumer) -> None:
@@ -62,24 +62,24 @@ class Lookup:
 
     @property
     def wanted(self) -> str:
-        """What the query reads, for people."""
+        """A readable description of what the query reads."""
         return self._options.selection
 
     @property
     def subscription(self) -> Sequence[str] | re.Pattern[str]:
-        """What the member subscribes to."""
+        """The member's subscription."""
         pattern = self._options.pattern
         return self._options.topics if pattern is None else java_pattern(pattern)
 
     def selected(self, names: Iterable[str]) -> frozenset[str]:
-        """Return those of the names that the options select, as topics that may be gone."""
+        """Return the names that the options select; their topics may be gone."""
         pattern = self._options.pattern
         if pattern is None:
             return frozenset(names).intersection(self._options.topics)
         return frozenset(filter(java_pattern(pattern).match, names))
 
     def topics(self) -> tuple[str, ...]:
-        """Return the names of the topics that are meant now; a pattern is asked for each time."""
+        """Return the names of the subscribed topics; a pattern is resolved on each call."""
         pattern = self._options.pattern
         if pattern is None:
             return self._options.topics
@@ -87,7 +87,7 @@ class Lookup:
         return tuple(sorted(name for name in self._consumer.topics() if matches(name)))
 
     def describe(self) -> dict[str, Topic]:
-        """Return the topics that are meant and are there."""
+        """Return the subscribed topics that exist."""
         found = self._consumer.topic_metadata(self.topics())
         return {
             name: Topic(str(each.topic_id) if each.topic_id.int else "", len(each.partitions))
@@ -105,12 +105,12 @@ class Lookup:
             numbers = self._consumer.partitions_for_topic(topic)
             if numbers:
                 counts[topic] = len(numbers)
-            elif self._options.pattern is None:  # one that matched may have been deleted just now
+            elif self._options.pattern is None:  # a matching topic may have been deleted just now
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
         return counts
 
     def partitions(self, counts: Mapping[str, int]) -> frozenset[TopicPartition]:
-        """Return the partitions that are read: all of the topics, or those of `assign`.
+        """Return the partitions to read: all of the topics', or those of `assign`.
 
         Args:
             counts: How many partitions each topic has.
@@ -136,11 +136,11 @@ class Lookup:
     def starting(
         self, partitions: Iterable[TopicPartition], default: Literal["earliest", "latest"]
     ) -> dict[TopicPartition, int]:
-        """Return where the options put partitions; those that they do not name start at earliest.
+        """Return the starts that the options give, earliest for partitions not named.
 
         Args:
             partitions: Partitions to place.
-            default: What counts when no option says where to start.
+            default: Applies when no option says where to start.
 
         Raises:
             OptionError: An option names a missing topic or partition, a timestamp is after the
@@ -157,7 +157,7 @@ class Lookup:
         return self._at_offsets(wanted, options.starting_offsets or default, EARLIEST)
 
     def starts_at_latest(self, partition: TopicPartition) -> bool:
-        """Whether the options put a partition behind the last record that it has then."""
+        """Whether the options start a partition after its last record."""
         options, starting = self._options, self._options.starting_offsets
         if options.starting_timestamp is not None:
             return options.starting_timestamp == LATEST
@@ -168,13 +168,13 @@ class Lookup:
         return starting in (None, "latest")
 
     def ending(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where a batch read ends; partitions that no option names end at latest.
+        """Return the ends of a batch read; partitions that no option names end at latest.
 
         Args:
             partitions: Partitions that are read.
 
         Raises:
-            OptionError: An option names a partition that is not there.
+            OptionError: An option names a partition that does not exist.
         """
         options, wanted = self._options, frozenset(partitions)
         timed = self._timestamps(
@@ -186,7 +186,7 @@ class Lookup:
         return self._at_offsets(wanted, ending if isinstance(ending, Mapping) else "latest", LATEST)
 
     def logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return where the logs begin and end."""
+        """Return the begin and end offsets of the logs."""
         wanted = list(partitions)
         first = self.begins(wanted)
         last = self._list_offsets(dict.fromkeys(wanted, LATEST))
@@ -201,11 +201,11 @@ class Lookup:
         return self._ends
 
     def begins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where the logs begin."""
+        """Return the begin offsets of the logs."""
         return self._list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def forget_ends(self) -> None:
-        """Ask for all end offsets when they are needed next."""
+        """Discard the cached end offsets."""
         self._ends = {}
 
     def _starting_committed(
@@ -240,7 +240,7 @@ class Lookup:
         unnamed: int,
         strategy: Literal["error", "latest"],
     ) -> dict[TopicPartition, int]:
-        """Return the first offsets at or after timestamps; where there is none, by `strategy`."""
+        """Return the first offsets at or after timestamps; `strategy` applies if there is none."""
         targets = {partition: timed.get(partition, unnamed) for partition in partitions}
         asked = {partition: at for partition, at in targets.items() if at >= 0}
         found = self._ask(self._consumer.offsets_for_times, asked) if asked else {}
@@ -280,7 +280,7 @@ class Lookup:
                 raise OptionError(f"{topic} has {counts[topic]} partitions, no {partition}")
 
     def _list_offsets(self, targets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where the log begins (for EARLIEST) or ends (for LATEST)."""
+        """Return the begin (EARLIEST) or end (LATEST) offsets of the logs."""
         first = [partition for partition, target in targets.items() if target == EARLIEST]
         last = [partition for partition, target in targets.items() if target == LATEST]
         found = self._ask(self._consumer.beginning_offsets, first) if first else {}
@@ -298,19 +298,19 @@ class Lookup:
                 self.look_again(asked)
                 if left_ms <= wait_ms:
                     raise
-            wait_ms *= 2  # a busy broker may need its time
+            wait_ms *= 2  # a busy broker may be slow
 
 
 def shown_partitions(partitions: Sequence[TopicPartition]) -> str:
-    """Return some of the partitions by name, for people."""
+    """Return the names of some of the partitions, for messages."""
     some = ", ".join(f"{topic}-{number}" for topic, number in partitions[:SHOWN])
     more = len(partitions) - SHOWN
     return f"{some} and {more} more" if more > 0 else some
 
 
 def client_settings(options: SourceOptions) -> dict[str, str]:
-    """Return the settings of the client, by Kafka's names."""
-    # By default a client looks for topics that a pattern matches every 5 minutes.
+    """Return the client's settings, by Kafka's names."""
+    # By default a client looks for topics that match a pattern every 5 minutes.
     age = {} if options.pattern is None else {"metadata.max.age.ms": "5000"}
     return {
         "allow.auto.create.topics": "false",

@@ -1,8 +1,8 @@
 """The query's member of the consumer group, in a thread of the source's driver-side process.
 
-Spark calls the source on the process's main thread, between long pauses; the group wants an
-answer at any time. So the member lives in a thread of its own, and everything that both touch is
-guarded by one condition variable.
+Spark calls the source on the process's main thread, with long pauses in between, while the group
+needs an answer at any time. So the member runs in its own thread, and one condition variable guards
+all shared state.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# How often the thread looks after itself when nothing happens: the parent, a refused commit.
+# How often an idle thread checks its parent process and retries a refused commit.
 IDLE_MS = 100
-# And where no batch is open, so that no word about one is awaited.
+# The same interval while no batch is open.
 REST_MS = 500
 LEAVE_TIMEOUT_S = 5.0
-# A group refuses commits while it rebalances: a member that leaves then waits so long at most.
+# A group refuses commits while it rebalances: the longest wait of a member that leaves then.
 LAST_COMMIT_WAIT_S = 5.0
-# A query that is stopped waits so long to hear that its last batch is over.
+# How long a stopped query waits for a sign that its last batch is finished.
 LAST_WORD_WAIT_S = 5.0
-# A query does not begin before the group has its starts, or has refused them, in this time.
+# How long a query waits at start until the group has accepted or refused its start offsets.
 START_WAIT_S = 2.0
 
 
@@ -49,11 +49,11 @@ class Membership:
 
     Args:
         consumer: The member; only this class polls, commits with and closes it.
-        topics: What to subscribe to: names, or a pattern of names.
-        progress: Positions; read and changed only under this object's lock from now on.
-        on_orphaned: Called once, in the member's thread after it has left the group, when the
-            process that started this one is gone.
-        signs: Tell that a batch is over before Spark's next trigger does.
+        topics: The subscription: names, or a pattern of names.
+        progress: The positions; from now on accessed only under this object's lock.
+        on_orphaned: Called once when the parent process is gone, in the member's thread, after the
+            member has left the group.
+        signs: Report a finished batch before Spark's next trigger does.
         mode: Whether to join the group at all (`groupMode`).
         check: Raises when a finished batch must not be committed.
     """
@@ -71,7 +71,7 @@ class Membership:
         self._signs = signs
         self._check = check
         self._refusal: KohortError | None = None
-        # A refused batch that the group takes note of as soon as it has let the query in.
+        # A refused batch, recorded in the group as soon as the query has joined.
         self._unnoted: tuple[Manifest, SinkError] | None = None
         self._may_note = mode != "member"
         self._mode = mode
@@ -86,7 +86,7 @@ class Membership:
         self._failure: BaseException | None = None
         self._member_id = ""
         self._commits = Commits(consumer, mode)
-        # How long rebalances have waited for open batches, in all.
+        # Total time that rebalances have waited for open batches.
         self._rebalance_wait_s = 0.0
         self._thread = threading.Thread(target=self._run, name="kohort-member", daemon=True)
 
@@ -97,19 +97,19 @@ class Membership:
         self._thread.start()
 
     def replay(self, batch: Manifest) -> None:
-        """Note that Spark runs `batch` of an earlier run again."""
+        """Record that Spark replays `batch` of an earlier run."""
         with self._changed:
             self._progress.replay(batch)
 
     def finish(self, batch: Manifest, timeout_s: float) -> None:
-        """Note that `batch` is in the sink, and wait a while for its commit to the group.
+        """Mark `batch` as in the sink, and wait a while for its commit to the group.
 
         Args:
             batch: The last finished batch.
-            timeout_s: A commit that takes longer goes on in the background.
+            timeout_s: Longest wait, in seconds; a slower commit goes on in the background.
 
         Raises:
-            MembershipLostError: Others owned its partitions before it was finished.
+            MembershipLostError: Other members owned its partitions before it was finished.
             KafkaError: The member has failed for good.
         """
         with self._changed:
@@ -123,41 +123,41 @@ class Membership:
                 self._progress.check()
 
     def has_committed_all(self) -> bool:
-        """Whether the group knows of all finished batches."""
+        """Whether all finished batches are committed to the group."""
         with self._changed:
             return self._progress.is_committed
 
     def settle(self, timeout_s: float | None) -> bool:
-        """Wait until the group neither wants nor gives partitions; return whether that is so.
+        """Wait until no rebalance is in progress; return False on a time-out.
 
         Args:
-            timeout_s: Longest wait, None for as long as it takes.
+            timeout_s: Longest wait, in seconds; None for no limit.
         """
         return self._wait(lambda: self._settled, timeout_s)
 
     def ready(self, timeout_s: float | None) -> bool:
-        """Wait until there may be something to read: a rebalance is over, or partitions stay.
+        """Wait until there may be records to read: a rebalance is over, or partitions stay.
 
         Args:
-            timeout_s: Longest wait, None for as long as it takes.
+            timeout_s: Longest wait, in seconds; None for no limit.
         """
         return self._wait(lambda: self._settled or bool(self._progress.staying), timeout_s)
 
     def own(self, timeout_s: float) -> bool:
-        """Wait until the group has given this query a partition; return whether that is so.
+        """Wait until the query owns a partition; return False on a time-out.
 
         Args:
-            timeout_s: Longest wait.
+            timeout_s: Longest wait, in seconds.
         """
         return self._wait(lambda: bool(self._progress.staying), timeout_s)
 
     def unplaced(self) -> tuple[int, frozenset[TopicPartition]]:
-        """Return the generation and its partitions whose position must be looked up."""
+        """Return the generation and the partitions whose positions must be looked up."""
         with self._changed:
             return self._progress.epoch, self._progress.unplaced
 
     def owned(self) -> frozenset[TopicPartition]:
-        """Return the partitions that the group has given to this query."""
+        """Return the partitions that the group has assigned to this query."""
         with self._changed:
             return self._progress.owned
 
@@ -167,7 +167,7 @@ class Membership:
         return self._progress.nonce
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Return ends of finished batches, of partitions without a position."""
+        """Return the ends of finished batches for partitions without a position."""
         with self._changed:
             return dict(self._progress.finished)
 
@@ -177,7 +177,7 @@ class Membership:
             return self._progress.positions
 
     def know(self, topics: Mapping[str, Topic]) -> None:
-        """Note what the subscribed topics are, for manifests and commits."""
+        """Store the subscribed topics, for manifests and commits."""
         with self._changed:
             self._progress.topics = dict(topics)
 
@@ -192,7 +192,7 @@ class Membership:
         """Set positions of new partitions, see `Progress.place`; wait a while for their commit.
 
         Raises:
-            KafkaError: The group does not accept them, so the query must not begin there.
+            KafkaError: The group refuses them, so the query must not start there.
         """
         with self._changed:
             self._progress.began = began
@@ -210,10 +210,10 @@ class Membership:
     def offer(
         self, ends: Mapping[TopicPartition, int], limit: int | None, least: int = 1
     ) -> Manifest | None:
-        """Open the next batch if there is something to read in partitions that stay.
+        """Open the next batch if partitions that stay have records to read.
 
         Raises:
-            MembershipLostError: Others have got what the last batch read.
+            MembershipLostError: Other members own partitions that the last batch read.
         """
         with self._changed:
             self._progress.check()
@@ -226,7 +226,7 @@ class Membership:
             return None if self._signs.is_frozen else self._progress.offer_start(firsts)
 
     def report(self) -> dict[str, object]:
-        """Return what people want to know of the member."""
+        """Return a status report of the member."""
         with self._changed:
             return {
                 "member": self._member_id,
@@ -235,13 +235,13 @@ class Membership:
             }
 
     def rest(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for another assignment, as there is nothing to read."""
+        """Wait up to `timeout_s` seconds for a new assignment; there is nothing to read now."""
         with self._changed:
             if self._progress.has_positions and not self._closing:
                 self._changed.wait(timeout_s)
 
     def check(self) -> None:
-        """Raise what the member's thread has failed with, if it has.
+        """Raise the error of the member's thread, if it failed.
 
         Raises:
             KohortError: The member has failed for good.
@@ -250,14 +250,14 @@ class Membership:
             self._raise_failure()
 
     def own_all(self, partitions: Iterable[TopicPartition]) -> None:
-        """Own partitions without a group that gives them: for a query that does not join."""
+        """Own partitions without joining the group."""
         with self._changed:
             if not self._settled or self._progress.owned != frozenset(partitions):
                 self._progress.assigned(partitions, -1)
                 self._settled = self._may_note = True
 
     def hear(self, batch: Manifest) -> None:
-        """Wait a while for the listener's word, which says whether `batch` may be committed."""
+        """Wait a while for the listener to say whether `batch` may be committed."""
         while self._signs.is_to_come(batch):
             with self._changed:
                 self._changed.wait(IDLE_MS / 1000)
@@ -278,20 +278,20 @@ class Membership:
         return self._progress.is_exclusive
 
     def write_to(self, sink: str) -> None:
-        """Tell others, by the notes of all commits from now on, where the query's files go."""
+        """Publish the file sink's directory, in the notes of all commits from now on."""
         with self._changed:
             self._progress.sink = sink
 
     def be_exclusive(self) -> None:
-        """Tell newcomers, by the notes of all commits from now on, that the query must be alone."""
+        """Publish that the query must be alone, in the notes of all commits from now on."""
         with self._changed:
             self._progress.is_exclusive = True
 
     def close(self) -> None:
-        """Commit what is finished and leave the group.
+        """Commit finished batches and leave the group.
 
-        Spark may end the process before it asks for the next batch: the last batch is over when
-        one of the signs says so in time, and is left to be read again otherwise.
+        Spark may end the process before it asks for the next batch: the last batch is committed if
+        a sign reports its end in time, and is read again otherwise.
         """
         if self._signs.can_tell:
             with self._changed:
@@ -310,7 +310,7 @@ class Membership:
     # ------------------------------------------------------------------ called by the member
 
     def on_partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give partitions back: after the open batch that reads them, and its commit."""
+        """Give partitions back after the open batch that reads them, and its commit."""
         leaving = frozenset(partitions)
         with self._changed:
             self._settled = False
@@ -327,7 +327,7 @@ class Membership:
         self._rebalance_wait_s += time.monotonic() - begun
         self._commit()
         with self._changed:
-            # What could not be committed is the next owner's to read again: not an orderly end.
+            # The next owner reads again whatever could not be committed: not an orderly end.
             if self._progress.to_commit().keys() & leaving:
                 self._progress.lost(leaving)
             else:
@@ -343,7 +343,7 @@ class Membership:
             self._changed.notify_all()
 
     def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that others own the partitions already."""
+        """Record that other members own the partitions already."""
         with self._changed:
             self._settled = False
             self._progress.lost(partitions, self._consumer.why_out)
@@ -357,7 +357,7 @@ class Membership:
                 self._serve()
             finally:
                 self._consumer.close(LEAVE_TIMEOUT_S)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the query must hear of it
+        except Exception as error:  # noqa: BLE001  # the query must learn of any error
             self._signs.excuse(f"{type(error).__name__}: {error}", is_final=True)
             with self._changed:
                 self._failure = error
@@ -393,11 +393,11 @@ class Membership:
         try:
             self._consumer.poll_membership(IDLE_MS if self._progress.has_open_batch else REST_MS)
         except BrokerUnavailableError as error:
-            # The client goes on trying, and Spark's thread fails with what it asks for.
+            # The client keeps trying, and Spark's thread fails with its own requests.
             log.info("no broker can be reached: %s", error)
 
     def _look_for_signs(self) -> None:
-        """Close the open batch if it is over: Spark may not say so before its next trigger."""
+        """Close the open batch if finished; Spark may not say so before its next trigger."""
         with self._changed:
             batch = self._progress.open_batch
         if batch is None or self._refusal is not None or not self._signs.is_over(batch):
@@ -405,7 +405,7 @@ class Membership:
         try:
             self._check()
         except KafkaError as error:
-            log.info("whether batch %d may be committed cannot be asked: %s", batch.batch, error)
+            log.info("cannot find out whether batch %d may be committed: %s", batch.batch, error)
             return
         except KohortError as error:
             if isinstance(error, SinkError) and not self._may_note:
@@ -419,7 +419,7 @@ class Membership:
                 self._changed.notify_all()
 
     def _let_drain(self) -> None:
-        """Answer an application that drains the query: the next trigger may be an hour away."""
+        """Answer an application that drains the query; the next trigger may be an hour away."""
         with self._changed:  # no batch is offered after the answer
             if (last := self._progress.drained) is not None:
                 self._signs.let_drain(last)
@@ -428,14 +428,14 @@ class Membership:
                 self._signs.excuse(why, is_final=self._progress.has_lost)
 
     def _refuse(self, batch: Manifest, why: KohortError) -> None:
-        """Leave the group where `batch` begins, as it must not be committed.
+        """Leave the group's offsets at the start of `batch`, which must not be committed.
 
-        Spark's checkpoint says that the batch is over. If its records are not in the sink, a note
-        in the group keeps the next run of the query from believing that.
+        Spark's checkpoint marks the batch as finished. If its records are not in the sink, a note
+        in the group tells the next run of the query not to trust the checkpoint.
         """
         log.error("batch %d is not committed to the group: %s", batch.batch, why)
         if isinstance(why, SinkError) and self._progress.is_committing:
-            # What others have they read, from the group's offset on.
+            # Other members read their own partitions, from the group's committed offset.
             ours = self.owned() if self._mode == "member" else batch.ranges.keys()
             self._commits.refuse(batch, self._progress, ours, is_out=not self._may_note)
         self._refusal, self._unnoted = why, None
@@ -446,7 +446,7 @@ class Membership:
         self._changed.notify_all()
 
     def _commit(self) -> bool:
-        """Commit finished batches; return False when the group refuses that for now."""
+        """Commit finished batches; return False if the group refuses the commit for now."""
         with self._changed:
             offsets = self._progress.to_commit()
             now_ms = int(time.time() * 1000)
@@ -455,7 +455,7 @@ class Membership:
             return True
         try:
             outcome = self._commits.send(offsets, notes)
-        except KohortError as error:  # the loop of `_serve` ends with it
+        except KohortError as error:  # this ends the loop of `_serve`
             self._give_up(error)
             return True
         if outcome is not Outcome.DONE:
@@ -473,7 +473,7 @@ class Membership:
             self._changed.notify_all()
 
     def _commit_last(self) -> None:
-        """Commit before the member leaves; in a rebalance that waits until it has come through."""
+        """Commit before the member leaves; during a rebalance, retry for a while."""
         deadline = time.monotonic() + LAST_COMMIT_WAIT_S
         while not self._commit() and time.monotonic() < deadline and not self._is_orphan():
             self._pause()
@@ -488,7 +488,7 @@ class Membership:
             return condition()
 
     def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None) -> None:
-        """Wait for `condition`, a failure or the end; the lock is held."""
+        """Wait for `condition`, a failure or the end; the caller holds the lock."""
         self._changed.wait_for(
             lambda: condition() or self._failure or self._refusal or self._closing, timeout_s
         )

@@ -1,7 +1,6 @@
-"""Which topics a query reads, where it starts in them, and whether its records are still there.
+"""The topics of a query, where it starts in them, and whether its records still exist.
 
-These questions go to the brokers on Spark's thread, between two batches; what the answers mean is
-decided in `positions.py`.
+It queries the brokers on Spark's thread, between batches; `positions.py` interprets the answers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# Spark asks about every 12 ms when a query is idle; the brokers are not asked as often.
+# Spark polls an idle query about every 12 ms; the brokers are queried less often.
 MAX_AGE_S = 0.1
 # A broker that has just started may not know a topic yet.
 MISSING_GRACE_S = 5.0
@@ -38,16 +37,16 @@ class PositionConflictError(KohortError, RuntimeError):
 
 
 class TopicsChangedError(KohortError):
-    """Partitions went away while the brokers were asked about them: begin again, without them."""
+    """Partitions disappeared during a request about them: start over without them."""
 
 
 class Placing:
-    """Places partitions, and notices when what they held is gone.
+    """Finds the starts of partitions, and detects lost records.
 
     Args:
         options: The query's options.
-        consumer: Asks the brokers.
-        lookup: Knows `startingOffsets`.
+        consumer: Queries the brokers.
+        lookup: Resolves `startingOffsets`.
     """
 
     def __init__(self, options: SourceOptions, consumer: Consumer, lookup: Lookup) -> None:
@@ -59,37 +58,37 @@ class Placing:
         self._partitions: frozenset[TopicPartition] | None = None
         self._asked_at = float("-inf")
         self._missing_since: dict[str, float] = {}
-        # What the last finished batch says of the topics that this query has read.
+        # The topics that this query has read, as of the last finished batch.
         self._counts: dict[str, int] = {}
         self._before: dict[str, Topic] = {}
         self._remade: set[str] = set()
         self._learned: Manifest | None = None
-        # Whether a partition was placed, as far as the checkpoint and this run tell.
+        # Whether a partition was placed, according to the checkpoint and this run.
         self._has_placed = False
-        # Where partitions start that were not given out at the query's first batch.
+        # Starts of partitions that were not assigned at the query's first batch.
         self._firsts: dict[TopicPartition, int] = {}
-        # Where the group was when a batch was repeated from there on.
+        # The group's offsets from which a batch was replayed.
         self._resumed: dict[TopicPartition, int] = {}
-        # To be read from the beginning, whatever the group says.
+        # Read from the beginning, whatever the group's offsets are.
         self._anew: set[TopicPartition] = set()
-        # Partitions that have come while this query runs; until a query begins them.
+        # Partitions added while this query runs, until a query starts to read them.
         self._added: set[TopicPartition] = set()
-        # What the checkpoint names or this run has placed; and whether the checkpoint named any
-        # when the run began: without one, a group's offsets are simply where the query goes on.
+        # Partitions named by the checkpoint or placed by this run, and whether the checkpoint named
+        # any when the run began: if not, the query simply goes on at the group's offsets.
         self._named: set[TopicPartition] = set()
         self._continues = False
         self._lost_partitions = 0
-        # Group's offsets about which something was said; a partition may come and go.
+        # Group offsets that were already reported; a partition may come and go.
         self._told: set[tuple[TopicPartition, int]] = set()
 
     @property
     def wanted(self) -> str:
-        """What the query reads, for people."""
+        """A readable description of what the query reads."""
         return self._lookup.wanted
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """The subscribed topics as they were when the brokers were asked last."""
+        """The subscribed topics as of the last answer of the brokers."""
         return self._topics
 
     def partitions(self) -> frozenset[TopicPartition]:
@@ -102,12 +101,12 @@ class Placing:
     # ------------------------------------------------------------------------ what topics there are
 
     def learn(self, batch: Manifest) -> None:
-        """Take over what the checkpoint knows of the topics.
+        """Adopt the topics of the checkpoint.
 
         Raises:
             DataLossError: A topic was recreated since, and `failOnDataLoss` is true.
         """
-        if batch == self._learned:  # idle triggers name the last batch again
+        if batch == self._learned:  # idle triggers pass the last batch again
             return
         if self._learned is None:
             self._continues = bool(batch.ranges)
@@ -126,7 +125,7 @@ class Placing:
                 self._firsts[place] = first
 
     def _await_topics(self, known: Iterable[str]) -> None:
-        """Look a while for topics that the checkpoint knows: they are gone, or come yet.
+        """Wait a while for topics of the checkpoint that are missing: deleted, or not known yet.
 
         Raises:
             DataLossError: One is gone, and `failOnDataLoss` is true.
@@ -140,7 +139,7 @@ class Placing:
             self.refresh()
 
     def _is_missing(self, names: Iterable[str]) -> bool:
-        """Whether topics are missing that may come yet."""
+        """Whether topics are missing that may still appear."""
         return any(self._missing_since.get(name, inf) < inf for name in names)
 
     def _compare(self, name: str, before: Topic) -> None:
@@ -148,7 +147,7 @@ class Placing:
         is_other = before.topic_id and now.topic_id and before.topic_id != now.topic_id
         if is_other and name not in self._remade:
             self._remade.add(name)
-            self._counts[name] = 0  # all its partitions are new
+            self._counts[name] = 0  # all of its partitions are new
             self._firsts = {p: first for p, first in self._firsts.items() if p.topic != name}
             self._named = {place for place in self._named if place.topic != name}
             self._lookup.forget_ends()
@@ -163,22 +162,22 @@ class Placing:
             self._counts[name] = max(count, self._counts.get(name, 0))
 
     def take_remade(self) -> frozenset[str]:
-        """Return the topics that were recreated since the last call: positions in them are void."""
+        """Return the topics recreated since the last call; positions in them are void."""
         taken = frozenset(self._remade)
         self._remade.clear()
         return taken
 
     @property
     def age_s(self) -> float:
-        """How long ago the brokers were asked for the topics."""
+        """The age of the brokers' last answer about the topics, in seconds."""
         return time.monotonic() - self._asked_at
 
     def refresh(self, max_age_s: float = MAX_AGE_S) -> None:
-        """Ask for the topics, unless they were asked for less than `max_age_s` seconds ago.
+        """Request the topics, unless the last request is less than `max_age_s` seconds old.
 
         Raises:
             DataLossError: A topic is gone or was recreated, and `failOnDataLoss` is true.
-            KafkaError: No topic is there, or no broker can be asked.
+            KafkaError: No topic exists, or no broker answers.
         """
         now = time.monotonic()
         if now - self._asked_at < max_age_s:
@@ -199,15 +198,15 @@ class Placing:
         self._before = {**before, **found}
 
     def _look_again(self, places: Iterable[TopicPartition]) -> None:
-        """Look whether partitions are there, as the brokers do not answer for them.
+        """Check whether partitions exist after the brokers gave no answer for them.
 
         Raises:
             DataLossError: A topic is gone or was recreated, and `failOnDataLoss` is true.
-            TopicsChangedError: They are not, or not the same.
+            TopicsChangedError: They no longer exist, or have changed.
         """
         self.refresh(max_age_s=0)
         if self._remade or not self.partitions().issuperset(places):
-            raise TopicsChangedError("topics have changed while the brokers were asked about them")
+            raise TopicsChangedError("topics have changed during a request about them")
 
     def _note_missing(self, found: Mapping[str, Topic], now: float) -> None:
         for name in self._topics.keys() - found.keys():
@@ -216,7 +215,7 @@ class Placing:
             del self._missing_since[name]
         for name, since in self._missing_since.items():
             if now - since > MISSING_GRACE_S:
-                self._missing_since[name] = inf  # said once
+                self._missing_since[name] = inf  # reported once
                 self._data_loss(f"topic {name} does not exist any more", "nothing is read from it")
 
     def _data_loss(self, what: str, remedy: str) -> None:
@@ -229,10 +228,10 @@ class Placing:
     # ------------------------------------------------------------------------------ where to start
 
     def place(self, membership: Membership) -> None:
-        """Give positions to partitions that are new here.
+        """Set the positions of newly assigned partitions.
 
         Raises:
-            DataLossError: What is to be read next is gone.
+            DataLossError: The next records to read are gone.
             PositionConflictError: Group and checkpoint disagree, with `positions=fail`.
         """
         epoch, unplaced = membership.unplaced()
@@ -240,11 +239,11 @@ class Placing:
         if not unplaced:
             return
         group = self.group()
-        # Ask for the topics after the offsets: deleting a topic deletes those as well, and what
-        # looks like an offset that has expired may be a topic that was recreated just now.
+        # Request the topics after the offsets: deleting a topic also deletes its offsets, so an
+        # offset that seems to have expired may belong to a topic that was just recreated.
         self.refresh(max_age_s=0)
         if self._remade:
-            return  # the next trigger places them, when the old positions are forgotten
+            return  # the next trigger places them, once the old positions are discarded
         unplaced &= self.partitions()
         self._added -= group.offsets.keys()
         known = self._known(group, membership, epoch)
@@ -261,7 +260,7 @@ class Placing:
         fresh = [p for p, o in origins.items() if o not in (Origin.GROUP, Origin.CHECKPOINT)]
         began = epoch if group.began is None else group.began
         membership.place(epoch, positions, group.offsets, fresh, began)
-        self._named |= membership.positions().keys()  # not what has moved on meanwhile
+        self._named |= membership.positions().keys()  # not those that have advanced meanwhile
         self._anew -= unplaced
         self._added -= unplaced
         self._has_placed = True
@@ -269,10 +268,10 @@ class Placing:
             self._counts.setdefault(name, topic.count)
 
     def firsts(self, membership: Membership) -> dict[TopicPartition, int]:
-        """Return where partitions start that may be given to this query after its first batch.
+        """Return the starts of partitions that may be assigned after the query's first batch.
 
-        What arrives until then is to be read. It is nothing for partitions that the group has
-        begun: it has offsets for them, or its notes say so.
+        Records that arrive until then must be read. Partitions that the group has already begun
+        have no entry: the group has offsets or notes for them.
         """
         places = self.partitions() - membership.positions().keys()
         late = [place for place in places if self._lookup.starts_at_latest(place)]
@@ -284,7 +283,7 @@ class Placing:
         return self._lookup.starting(late, "latest") if late else {}
 
     def group(self) -> GroupOffsets:
-        """Return what the group has committed for the subscribed topics."""
+        """Return the group's committed offsets of the subscribed topics."""
         if self._options.group_mode == "none":
             return GroupOffsets()
         return group_offsets(self._consumer.committed(*self.partitions()), self._topics)
@@ -327,10 +326,10 @@ class Placing:
         }
 
     def _starting(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where the options put partitions; what the logs do not have is not committed.
+        """Return the starts that the options give; offsets outside the logs are not committed.
 
         Raises:
-            OptionError: `startingOffsets` is not in a log, and `failOnDataLoss` is true.
+            OptionError: `startingOffsets` is outside a log, and `failOnDataLoss` is true.
         """
         if not places:
             return {}
@@ -373,7 +372,7 @@ class Placing:
             )
 
     def _tell(self, place: TopicPartition, start: Start, offset: int | None) -> None:
-        """Log what there is to say of a start, once for each offset of the group."""
+        """Log the message of a start, once per group offset."""
         if (start.warning or start.notice) and offset is not None:
             if (place, offset) in self._told:
                 return
@@ -386,10 +385,10 @@ class Placing:
     # --------------------------------------------------------------------- what there is to be read
 
     def replayed(self, batch: Manifest) -> dict[TopicPartition, Range]:
-        """Return what is left to read of a batch that Spark runs again.
+        """Return the ranges left to read of a batch that Spark replays.
 
-        What the group has committed since is left out: another query has finished it, or an
-        operator does not want it. If this query has finished it itself, its checkpoint is an older
+        Offsets that the group has committed since are left out: another query has finished them, or
+        an operator skipped them. If this query itself has finished them, its checkpoint is an older
         copy, see `Known.is_read_again`.
 
         Raises:
@@ -414,10 +413,10 @@ class Placing:
     def _read_again(
         self, batch: Manifest, ranges: Mapping[TopicPartition, Range], group: GroupOffsets
     ) -> frozenset[TopicPartition]:
-        """Return the partitions of a repeated batch that are read whole, whatever the group says.
+        """Return the partitions of a replayed batch to read whole, whatever the group's offsets.
 
-        The batch begins where the checkpoint's last finished batch ends, so a group that is
-        elsewhere disagrees with the checkpoint as it does when no batch is open.
+        The batch begins where the checkpoint's last finished batch ends, so a different group
+        offset disagrees with the checkpoint, as it does when no batch is open.
 
         Raises:
             PositionConflictError: They disagree, with `positions=fail`.
@@ -439,10 +438,10 @@ class Placing:
     def check(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> frozenset[TopicPartition]:
-        """Return the partitions whose next record is gone; they are to be read from the beginning.
+        """Return the partitions whose next record is gone; they are read from the beginning.
 
         Raises:
-            DataLossError: There are some, and `failOnDataLoss` is true.
+            DataLossError: There is one, and `failOnDataLoss` is true.
         """
         asked = [place for place in positions.keys() & ends if positions[place] != ends[place]]
         first = self._lookup.begins(asked)
@@ -462,19 +461,19 @@ class Placing:
         return frozenset(gone)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the end offsets of partitions that are there."""
+        """Return the end offsets of existing partitions."""
         there = frozenset(partitions) & self.partitions()
         return self._lookup.ends(there)
 
 
 def _lost(position: int, first: int, end: int) -> str:
-    """Say how many offsets were passed over, where that is known."""
+    """Return a message with the number of skipped offsets, if known."""
     if position < first:
         return f"{first - position} records at most (offsets {position} to {first - 1}) are lost; "
-    return f"what offsets {end} to {position - 1} held is lost, if it was there; "
+    return f"any records at offsets {end} to {position - 1} are lost; "
 
 
 def _fewer(before: Topic, now: Topic) -> str:
-    """Say that a topic has lost partitions, empty when it has not."""
+    """Return the message that a topic has lost partitions; empty if it has not."""
     is_fewer = now.count < before.count
     return f", and it had {before.count} partitions and has {now.count}" if is_fewer else ""

@@ -1,8 +1,8 @@
-"""Where a query starts to read a partition: the group, its checkpoint or `startingOffsets` say it.
+"""Where a query starts to read: at the group's offset, its checkpoint's or `startingOffsets`.
 
-No input or output and no clock. The group's offsets alone do not say how they came about: a group
-that is behind a checkpoint has missed a commit (the process was killed before it), or an operator
-has reset it. So every commit carries a note that names its maker.
+No I/O and no clock. The group's offsets alone do not show their origin: a group behind a checkpoint
+has missed a commit (the process was killed before it), or an operator has reset it. So every commit
+carries a note that names the committer.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from msgspec import Struct, field
 from kohort.spark.source.conflicts import Disagreement
 from kohort.types import OffsetAndMetadata, TopicPartition
 
-# So long after a start other members may still be starting.
+# For this long after a start, other members may still be starting.
 BEGINNING_MS = 300_000
 
-# What to believe when the group and the checkpoint disagree; None: whichever is known to be newer.
+# Which of group and checkpoint applies if they disagree; None: the one known to be newer.
 Policy: TypeAlias = Literal["group", "checkpoint", "fail"] | None
 
 
@@ -29,7 +29,7 @@ class Topic(Struct, frozen=True):
 
     Attributes:
         topic_id: Its id (KIP-516); empty when the brokers do not say.
-        count: How many partitions it has.
+        count: Its number of partitions.
     """
 
     topic_id: str
@@ -37,22 +37,22 @@ class Topic(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """The metadata of a commit of this source: its maker, and what was known then.
+    """The metadata of a commit of this source: the committer, and its state at that time.
 
     Attributes:
-        operator: Name of the query, for people.
-        nonce: Names the checkpoint.
-        batch: How many batches the query had offered; 0 for a start.
+        operator: Name of the query, for messages.
+        nonce: Identifies the checkpoint.
+        batch: Number of batches the query had offered; 0 for a start.
         epoch: Generation of the group.
-        topic_id: Topic that the offset belongs to; empty when not known.
-        count: Partitions that the topic had.
+        topic_id: Id of the offset's topic; empty when not known.
+        count: Number of partitions of the topic.
         began: Generation in which the group began.
         at_ms: When it was committed, in milliseconds since 1970.
         exclusive: Whether the query must be alone in its group, as its state does not move.
         sink: Short name of the directory of the query's file sink; empty for other sinks.
         refused: Whether the checkpoint is ahead because a batch was refused: its records are not
             in the sink.
-        text: What the option `commitMetadata` says, for people.
+        text: The option `commitMetadata`, for operators.
     """
 
     operator: str = ""
@@ -69,7 +69,7 @@ class Note(Struct, frozen=True, kw_only=True):
     text: str = ""
 
     def to_text(self) -> str:
-        """Return what is committed beside the offset: short, as brokers limit its bytes."""
+        """Return the metadata to commit with the offset: short, as brokers limit its size."""
         named = {
             "kohort": self.operator,
             "checkpoint": self.nonce,
@@ -120,11 +120,11 @@ _OF_OTHERS = "another program has committed offsets in it: startingOffsets is fo
 
 
 class GroupOffsets(Struct, frozen=True):
-    """What the group has committed for the subscribed topics, as far as it still counts.
+    """The group's committed offsets of the subscribed topics that are still valid.
 
     Attributes:
         offsets: Offset of each partition that has one.
-        notes: Notes of those that this source has committed.
+        notes: Notes of the offsets that this source committed.
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class GroupOffsets(Struct, frozen=True):
         which the group begins, nor starts that are some minutes old, are a sign that it had begun.
 
         Args:
-            epoch: The present generation, -1 without one.
+            epoch: The current generation, -1 without one.
             now_ms: The time, in milliseconds since 1970.
         """
         if self.offsets.keys() - self.notes.keys():
@@ -154,11 +154,11 @@ class GroupOffsets(Struct, frozen=True):
         return max((note.began for note in self.notes.values()), default=None)
 
     def has_noted(self, topic: str) -> bool:
-        """Whether a query has committed to a topic, and so its number of partitions."""
+        """Whether a query has committed to a topic, and thus recorded its number of partitions."""
         return any(place.topic == topic for place in self.notes)
 
     def count(self, topic: str) -> int:
-        """Return how many partitions a topic had when the group last committed to it."""
+        """Return the number of partitions a topic had when the group last committed to it."""
         counts = [note.count for place, note in self.notes.items() if place.topic == topic]
         if any(counts):
             return max(counts)
@@ -170,7 +170,7 @@ class GroupOffsets(Struct, frozen=True):
 def group_offsets(
     found: Mapping[TopicPartition, OffsetAndMetadata], topics: Mapping[str, Topic]
 ) -> GroupOffsets:
-    """Read the notes of a group's offsets, and drop offsets of topics that were recreated.
+    """Parse the notes of a group's offsets, and drop offsets of recreated topics.
 
     Args:
         found: The group's offsets.
@@ -193,7 +193,7 @@ def _is_of(note: Note | None, place: TopicPartition, topics: Mapping[str, Topic]
 
 
 class Origin(Enum):
-    """What says where a partition starts."""
+    """The source of a partition's start."""
 
     GROUP = "the group's offset"
     CHECKPOINT = "the checkpoint"
@@ -206,10 +206,10 @@ class Start(Struct, frozen=True):
     """Where one partition starts.
 
     Attributes:
-        origin: What says so.
-        warning: What people must know about it; empty for nothing.
+        origin: The source of the start.
+        warning: A message at level WARNING; empty for none.
         is_conflict: Whether group and checkpoint disagree, so that `positions=fail` refuses.
-        notice: What people may want to know, and what is as usual; empty for nothing.
+        notice: A message about a normal start, at level INFO; empty for none.
     """
 
     origin: Origin
@@ -219,25 +219,25 @@ class Start(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What is known when a partition is placed.
+    """The facts that decide where a partition starts.
 
     Attributes:
         group: The group's offsets.
-        nonce: Names the checkpoint of this query.
-        ends: Where the last finished batch of the checkpoint ended; of the topics that are there.
-        counts: Partitions that each topic had when this query looked last, as far as its checkpoint
-            tells; empty before the query's first start.
+        nonce: Identifies the checkpoint of this query.
+        ends: Where the last finished batch of the checkpoint ended, for existing topics.
+        counts: Number of partitions of each topic when this query last checked, according to its
+            checkpoint; empty before the query's first start.
         has_placed: Whether this query has placed a partition before, in this run or an earlier one.
         firsts: Where `startingOffsets` was at the query's first batch, see `Manifest`.
-        resumed: The group's offsets from which this run has read a repeated batch to its end.
+        resumed: The group's offsets from which this run has read a replayed batch to its end.
         epoch: Generation of the group.
         now_ms: The time, in milliseconds since 1970.
-        policy: What to believe when group and checkpoint disagree.
+        policy: Which of group and checkpoint applies if they disagree.
         batch: Number of the checkpoint's last finished batch.
         is_alone: Whether no other query may commit to the group.
-        added: Partitions that have come while this query runs, and that no query has begun yet.
-        unnamed: Partitions that neither the checkpoint with which this run began names nor this run
-            has placed; none when that checkpoint names no partition.
+        added: Partitions added while this query runs that no query has started to read.
+        unnamed: Partitions that are neither in the checkpoint with which this run began nor placed
+            by this run; none if that checkpoint names no partition.
     """
 
     group: GroupOffsets
@@ -256,12 +256,12 @@ class Known(Struct, frozen=True, kw_only=True):
     unnamed: frozenset[TopicPartition] = frozenset()
 
     def start(self, place: TopicPartition) -> Start:
-        """Return what says where a partition starts.
+        """Return the source of a partition's start.
 
-        The group's offset, else the checkpoint's; without both `startingOffsets` counts only while
-        the group begins. Later a partition without an offset is new, or its offset has expired:
-        then all that it holds may be unread. A query that was given nothing before its first
-        batch has not begun by that: its partitions start where the group begins.
+        The group's offset applies, otherwise the checkpoint's; without either, `startingOffsets`
+        applies only while the group begins. Later a partition without an offset is new, or its
+        offset has expired: then all of its records may be unread. A query that owned nothing at its
+        first batch has not begun yet: its partitions start where the group begins.
         """
         if place in self.group.offsets:
             return self._from_group(place)
@@ -274,7 +274,7 @@ class Known(Struct, frozen=True, kw_only=True):
         return self._late(place) if self.has_placed else Start(Origin.STARTING)
 
     def _is_added(self, place: TopicPartition) -> bool:
-        """Whether the partition was not there when the group or this query looked last."""
+        """Whether the partition did not exist when the group or this query last checked."""
         if place in self.added:
             return True
         is_new = bool(self.counts) and place.partition >= self.counts.get(place.topic, 0)
@@ -300,11 +300,11 @@ class Known(Struct, frozen=True, kw_only=True):
         return Start(Origin.GROUP, self._reset(place, offset, end), is_conflict=True)
 
     def _from_unnamed(self, found: Disagreement) -> Start:
-        """Return what says where a partition starts that only the group knows.
+        """Return the source of the start of a partition that only the group knows.
 
-        In a group that is shared, its owner was another member, or this query itself some batches
-        ago. It disagrees with the checkpoint if the commit is of a batch that the checkpoint lacks,
-        or if no other query may commit.
+        In a shared group, its last owner was another member, or this query some batches ago. Group
+        and checkpoint disagree if the commit is of a batch that the checkpoint lacks, or if no
+        other query may commit.
         """
         is_by_others = self.is_alone and not found.is_ours
         if not (found.is_restored or is_by_others):
@@ -320,7 +320,7 @@ class Known(Struct, frozen=True, kw_only=True):
         return Start(Origin.GROUP, found.passed())
 
     def disagreement(self, place: TopicPartition) -> Disagreement:
-        """Return what group and checkpoint say of a partition that has an offset in the group."""
+        """Return how group and checkpoint disagree on a partition with an offset in the group."""
         return Disagreement(
             place=place,
             offset=self.group.offsets[place],
@@ -331,10 +331,10 @@ class Known(Struct, frozen=True, kw_only=True):
         )
 
     def is_read_again(self, found: Disagreement) -> bool:
-        """Whether the checkpoint counts although the group is ahead of it.
+        """Whether the checkpoint applies although the group is ahead of it.
 
-        It is an older copy, and only the query itself can have gone on in the group: its state
-        does not have the records in between.
+        It is an older copy, and only the query itself can have advanced the group: its state lacks
+        the records in between.
         """
         is_alone = self.is_alone or (found.note is not None and found.note.exclusive)
         return found.is_restored and is_alone
@@ -345,7 +345,7 @@ class Known(Struct, frozen=True, kw_only=True):
         if found.is_restored:
             return Start(Origin.GROUP, found.restored(reads_again=False))
         if found.is_ours or (found.note is not None and not self.is_alone):
-            return Start(Origin.GROUP, notice=found.passed())  # as members do all the time
+            return Start(Origin.GROUP, notice=found.passed())  # as members commit all the time
         return Start(Origin.GROUP, found.passed())
 
     def _has_missed_a_commit(self, place: TopicPartition) -> bool:
@@ -371,7 +371,7 @@ class Known(Struct, frozen=True, kw_only=True):
     def _late(self, place: TopicPartition) -> Start:
         count = max(self.counts.get(place.topic, 0), self.group.count(place.topic))
         if place in self.added or (place.partition >= count and self._is_added_to(place.topic)):
-            return Start(Origin.EARLIEST)  # added, or its topic is new to the subscription
+            return Start(Origin.EARLIEST)  # added, or of a new topic of the subscription
         foreign = place.topic not in self.counts and not self.group.has_noted(place.topic)
         why = _OF_OTHERS if foreign else _BEGUN
         return Start(
@@ -382,7 +382,7 @@ class Known(Struct, frozen=True, kw_only=True):
         )
 
     def _is_added_to(self, topic: str) -> bool:
-        """Whether it is known how many partitions a topic had, or that it had none."""
+        """Whether a topic's earlier number of partitions is known, or that it did not exist."""
         if topic in self.counts or self.group.has_noted(topic):
             return True
         return not any(place.topic == topic for place in self.group.offsets)
@@ -396,7 +396,7 @@ def exclusive_notes(group: GroupOffsets, nonce: str) -> list[str]:
 
 
 def foreign_notes(group: GroupOffsets, nonce: str) -> dict[TopicPartition, Note]:
-    """Return the notes of commits that queries with another checkpoint have made."""
+    """Return the notes of commits by queries with another checkpoint."""
     return {place: note for place, note in group.notes.items() if note.nonce != nonce}
 
 
@@ -405,9 +405,10 @@ def sink_notes(group: GroupOffsets, nonce: str, sink: str, since_ms: int) -> lis
 
     Args:
         group: The group's offsets.
-        nonce: Names the checkpoint of the query that asks.
+        nonce: Identifies the asking query's checkpoint.
         sink: Short name of the directory.
-        since_ms: Commits before say nothing: the directory may have been another one then.
+        since_ms: Earlier commits are ignored, in milliseconds since 1970: the directory may have
+            been a different one then.
     """
     return _distinct(
         note.operator

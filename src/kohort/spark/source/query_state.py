@@ -1,11 +1,11 @@
-"""How far a query is: what it owns, which batch is open, what it may commit to the group.
+"""The progress of a query: owned partitions, the open batch, and offsets it may commit.
 
-No input or output and no clock. The rules that this file keeps:
+No I/O and no clock. The rules that this file enforces:
 
 * a batch is open from the moment it is offered (or replayed) until Spark asks for the next one;
 * only records of batches that are not open are ever committed;
 * a position never goes back, and nothing is committed for a partition that is not owned;
-* a partition is given up only between batches that read it, and after its commit.
+* a partition is given up only between batches that read it, and after its offset is committed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kohort.values import replace
 
 
 class MembershipLostError(KohortError, RuntimeError):
-    """The group gave this query's partitions to others before it knew of their last batch."""
+    """The group gave this query's partitions to others before their last batch was committed."""
 
 
 class GroupInUseError(KohortError, RuntimeError):
-    """Others are members of a group that the query needs for itself."""
+    """The group has other members, and the query needs it for itself."""
 
 
 class Progress:
@@ -35,12 +35,12 @@ class Progress:
         operator: Name of the query's member, part of every manifest.
 
     Attributes:
-        nonce: Names the checkpoint.
-        topics: The subscribed topics as they were when the brokers were asked last.
+        nonce: Identifies the checkpoint.
+        topics: The subscribed topics as of the last answer of the brokers.
         began: Generation in which the group began.
         is_exclusive: Whether the query must be alone in its group.
-        is_committing: Whether positions go to the group at all.
-        text: What the user wants to stand in the note of every commit.
+        is_committing: Whether positions are committed to the group at all.
+        text: The user's text for the note of every commit.
         sink: Short name of the directory of the query's file sink; empty for other sinks.
     """
 
@@ -54,7 +54,7 @@ class Progress:
         self.sink = ""
         self._operator = operator
         self._epoch = -1
-        self._is_assigned = False  # until the group gives out partitions for the first time
+        self._is_assigned = False  # until the group first assigns partitions
         self._batch = 0
         self._positions: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -64,22 +64,22 @@ class Progress:
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._lost: frozenset[TopicPartition] = frozenset()
         self._why_lost = ""
-        # Partitions of finished batches that the group does not know of yet.
+        # Partitions of finished batches that are not committed to the group yet.
         self._unreported: set[TopicPartition] = set()
-        # Partitions of which this query has finished no batch yet.
+        # Partitions for which this query has not finished a batch yet.
         self._starts: set[TopicPartition] = set()
-        # Ends of finished batches whose partitions were not yet owned: the first thing to know
-        # about them when they come.
+        # Ends of finished batches whose partitions were not owned yet; used first when they are
+        # assigned.
         self._finished: dict[TopicPartition, int] = {}
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """Partitions that the group has given to this query."""
+        """Partitions that the group has assigned to this query."""
         return frozenset(self._positions)
 
     @property
     def staying(self) -> frozenset[TopicPartition]:
-        """Owned partitions that the group does not want back."""
+        """Owned partitions that the group is not revoking."""
         return self.owned - self._leaving
 
     @property
@@ -89,16 +89,16 @@ class Progress:
 
     @property
     def unplaced(self) -> frozenset[TopicPartition]:
-        """Owned partitions whose position is not known yet."""
+        """Owned partitions whose positions are not known yet."""
         return frozenset(tp for tp, position in self._positions.items() if position is None)
 
     @property
     def has_open_batch(self) -> bool:
-        """Whether Spark has been given a batch that it has not finished."""
+        """Whether Spark has received a batch that it has not finished."""
         return self._open is not None
 
     def assigned(self, partitions: Iterable[TopicPartition], epoch: int) -> None:
-        """Take over partitions; their positions are unknown until `place`."""
+        """Adopt assigned partitions; their positions are unknown until `place`."""
         self._epoch = epoch
         self._is_assigned = True
         self._leaving = frozenset()
@@ -107,17 +107,17 @@ class Progress:
 
     @property
     def finished(self) -> Mapping[TopicPartition, int]:
-        """Ends of finished batches, of partitions without a position."""
+        """Ends of finished batches for partitions without a position."""
         return self._finished
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """Where the next batch starts, for the partitions of which that is known."""
+        """Where the next batch starts, for partitions whose position is known."""
         return {place: at for place, at in self._positions.items() if at is not None}
 
     @property
     def has_positions(self) -> bool:
-        """Whether it is known for any partition where the next batch starts."""
+        """Whether the position of any partition is known."""
         return any(at is not None for at in self._positions.values())
 
     def place(
@@ -127,15 +127,15 @@ class Progress:
         committed: Mapping[TopicPartition, int],
         starts: Iterable[TopicPartition] = (),
     ) -> None:
-        """Set the positions of partitions that are new here.
+        """Set the positions of newly assigned partitions.
 
         Args:
-            epoch: Generation in which the positions were looked up; in a later one the partition
-                may have been elsewhere in between, so they are looked up again.
-            positions: Where to start. What the group does not have is committed as soon as
+            epoch: Generation in which the positions were looked up; in a later one another member
+                may have owned the partition in between, so they are looked up again.
+            positions: Where to start. Positions that the group lacks are committed as soon as
                 possible, so that the next owner starts at the same place.
             committed: Offsets that the group has.
-            starts: Those that were never read before.
+            starts: The partitions that were never read before.
         """
         if epoch != self._epoch:
             return
@@ -148,7 +148,7 @@ class Progress:
         self._starts |= self._positions.keys() & set(starts)
 
     def misplaced(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget positions that mean nothing any more: their records are gone."""
+        """Forget positions that are no longer valid: their records are gone."""
         for partition in partitions:
             if partition in self._positions:
                 self._positions[partition] = None
@@ -156,11 +156,11 @@ class Progress:
             self._unreported.discard(partition)
 
     def leaving(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that the group wants partitions back: nothing of them is offered any more."""
+        """Record that the group is revoking partitions: they are left out of new batches."""
         self._leaving = frozenset(partitions)
 
     def may_leave(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether partitions can be given up now, as no open batch reads them."""
+        """Whether partitions can be given up now: no open batch reads them."""
         return self._open is None or not self._open.reads(partitions)
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
@@ -169,16 +169,17 @@ class Progress:
             position = self._positions.pop(partition, None)
             committed = self._committed.pop(partition, -1)
             if position is not None and position < committed:
-                self._finished[partition] = position  # it reads again what the group has finished
+                self._finished[partition] = position  # reads finished records again
             self._unreported.discard(partition)
             self._starts.discard(partition)
 
     def lost(self, partitions: Iterable[TopicPartition], why: str = "") -> None:
-        """Note that others own these partitions already.
+        """Record that other members own these partitions already.
 
         Args:
             partitions: The partitions.
-            why: Why the member is out of its group and what helps, in sentences; empty: not known.
+            why: Why the member was removed from its group and what to do, in sentences; empty if
+                not known.
         """
         gone = frozenset(partitions)
         if not self.may_leave(gone) or self._unreported & gone:
@@ -187,36 +188,36 @@ class Progress:
         self.revoked(gone)
 
     def replay(self, batch: Manifest) -> None:
-        """Note that Spark runs a batch of an earlier run of this query again."""
+        """Record that Spark replays a batch of an earlier run of this query."""
         self._open = batch
 
     @property
     def drained(self) -> Manifest | None:
-        """The last batch, if it is finished, the group knows of it and no other is open."""
+        """The last batch, if it is finished and committed and no other batch is open."""
         is_done = self._open is None and not self._lost and self.is_committed
         return self._last if is_done else None
 
     @property
     def is_committed(self) -> bool:
-        """Whether the group knows of all finished batches, as far as they are this query's to tell.
+        """Whether all finished batches that this query may commit are committed.
 
-        What Spark has repeated may be finished before the group gives its partitions out, and
-        before it is known where the group stands.
+        A replayed batch may be finished before the group assigns its partitions, and before the
+        group's offsets are known.
         """
         return not self.to_commit() and not self._untold()
 
     def _untold(self) -> frozenset[TopicPartition]:
-        """Partitions of finished batches that the group gives to this query, or may give yet."""
+        """Uncommitted partitions of finished batches that this query owns or may be assigned."""
         if not self.is_committing:
             return frozenset()
         finished = frozenset(self._finished)
         return finished & self.unplaced if self._is_assigned else finished
 
     def undrained(self, trouble: str) -> str:
-        """Say why `drained` is None, for people.
+        """Return why `drained` is None, for messages.
 
         Args:
-            trouble: Why the last commit was refused, empty when none was.
+            trouble: Why the last commit was refused; empty if it was accepted.
         """
         if self._lost:
             return self._loss()
@@ -225,7 +226,7 @@ class Progress:
         waiting = sorted(self.to_commit().items())
         if not waiting:
             if self._untold():
-                return f"the group has yet to give out the partitions of batch {self._batch}"
+                return f"the group has yet to assign the partitions of batch {self._batch}"
             return "no batch is over yet"
         offsets = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in waiting[:10])
         more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
@@ -234,15 +235,15 @@ class Progress:
 
     @property
     def open_batch(self) -> Manifest | None:
-        """The batch that Spark has been given and has not finished."""
+        """The batch that Spark has received and not finished."""
         return self._open
 
     def is_open(self, batch: Manifest) -> bool:
-        """Whether this is the batch that Spark has been given and has not finished."""
+        """Whether this is the batch that Spark has received and not finished."""
         return self._open == batch
 
     def boundary(self, start: Manifest) -> None:
-        """Take note that every batch up to `start` is in the sink and in Spark's commit log.
+        """Mark every batch up to `start` as in the sink and in Spark's commit log.
 
         Raises:
             MembershipLostError: Others got partitions of a batch before it was committed.
@@ -251,9 +252,9 @@ class Progress:
         self.check()
 
     def finish(self, batch: Manifest) -> None:
-        """Take note that a batch is finished, whether Spark's next trigger or its log says so."""
+        """Mark a batch as finished, as reported by Spark's next trigger or its log."""
         self._open = None
-        if self._lost or batch == self._last:  # idle triggers name the last batch again
+        if self._lost or batch == self._last:  # idle triggers pass the last batch again
             return
         self._last = batch
         self._batch = max(self._batch, batch.batch)
@@ -268,7 +269,7 @@ class Progress:
                 self._starts.discard(partition)
 
     def check(self) -> None:
-        """Check that no batch was taken over by others.
+        """Check that no other member has taken over a batch.
 
         Raises:
             MembershipLostError: Others got partitions of a batch before it was committed.
@@ -284,7 +285,7 @@ class Progress:
     def _loss(self) -> str:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._lost))
         why = self._why_lost or "no heartbeat came in time, or the batch took too long."
-        if "heartbeat" in why:  # it may be a matter of time
+        if "heartbeat" in why:  # the cause may be a slow batch
             why += (
                 " In a query, make batches smaller with maxOffsetsPerTrigger, and give two sources "
                 "of one query a kafka.group.id each."
@@ -298,12 +299,12 @@ class Progress:
     def offer(
         self, ends: Mapping[TopicPartition, int], limit: int | None, least: int = 1
     ) -> Manifest | None:
-        """Open the next batch, if there is anything to read.
+        """Open the next batch, if there are records to read.
 
         Args:
-            ends: End offsets of owned partitions; one without is offered nothing.
-            limit: Records to read at most, None for all.
-            least: With fewer records there is no batch.
+            ends: End offsets of owned partitions; one without is left out.
+            limit: Maximum number of records to read, None for all.
+            least: Minimum number of records for a batch.
         """
         placed = {
             partition: position
@@ -320,10 +321,10 @@ class Progress:
         )
 
     def offer_start(self, firsts: Mapping[TopicPartition, int]) -> Manifest:
-        """Open a batch without records, which Spark's log keeps: it says where the query starts.
+        """Open a batch without records that keeps the query's starts in Spark's log.
 
         Args:
-            firsts: Where partitions are to start that may come later, see `Manifest`.
+            firsts: Starts of partitions that may be assigned later, see `Manifest`.
         """
         ranges = {tp: (position, position) for tp, position in self.positions.items()}
         self._open = replace(self._offer(ranges), firsts=dict(firsts))
@@ -336,7 +337,7 @@ class Progress:
         return self._open
 
     def to_commit(self) -> dict[TopicPartition, int]:
-        """Return the positions of owned partitions that the group does not have yet."""
+        """Return the positions of owned partitions that are not committed yet."""
         if not self.is_committing:
             return {}
         return {
@@ -346,7 +347,7 @@ class Progress:
         }
 
     def note(self, partition: TopicPartition, now_ms: int = 0) -> Note:
-        """Return what is committed beside a position.
+        """Return the metadata to commit with a position.
 
         Args:
             partition: The partition.
@@ -374,12 +375,12 @@ class Progress:
         found: Mapping[TopicPartition, OffsetAndMetadata],
         now_ms: int,
     ) -> OffsetAndMetadata:
-        """Return the group's offset again, with a note that the batch behind it is in no sink.
+        """Return the group's offset unchanged, with a note that the next batch is not in the sink.
 
         Args:
             partition: The partition.
-            batch: What was refused.
-            found: The group's offsets; without one the batch's start is what it should be.
+            batch: The refused batch.
+            found: The group's offsets; the batch's start is used for a partition without one.
             now_ms: The time, in milliseconds since 1970.
         """
         present = found.get(partition)
@@ -388,7 +389,7 @@ class Progress:
         return OffsetAndMetadata(offset, note.to_text())
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note what the group has accepted."""
+        """Record the offsets that the group has accepted."""
         for partition, offset in offsets.items():
             if partition in self._positions:
                 self._committed[partition] = max(offset, self._committed.get(partition, -1))
@@ -400,12 +401,12 @@ def present_offsets(
     notes: Mapping[TopicPartition, Note],
     ids: Mapping[str, str],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return what a commit sends, without topics that were recreated: their offsets mean nothing.
+    """Return the offsets that a commit sends, without recreated topics: theirs are not valid.
 
     Args:
-        offsets: What is to be committed.
-        notes: What is to be committed beside each.
-        ids: Ids of the topics as they are now.
+        offsets: The offsets to commit.
+        notes: The metadata to commit with each offset.
+        ids: The current ids of the topics.
     """
     return {
         place: OffsetAndMetadata(offset, notes[place].to_text())

@@ -1,4 +1,4 @@
-"""The executor's half of the source: what a task is, and how it reads its ranges."""
+"""The executor side of the source: tasks, and how they read their ranges."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Fewer records mostly come with one fetch: there is nothing that a thread could read ahead.
+# One fetch usually returns fewer records: a thread would have nothing to read ahead.
 READ_AHEAD_FROM = 50_000
 
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads.
+    """The ranges that one task reads.
 
     Attributes:
         pieces: Ranges, read one after another.
-        topic_ids: Ids of their topics, as far as known (KIP-516): another topic of the same name
-            is never read instead.
+        topic_ids: Ids of their topics, if known (KIP-516): a different topic of the same name is
+            never read instead.
     """
 
     pieces: tuple[Piece, ...]
@@ -59,7 +59,7 @@ def tasks_of(
 
 
 def ids_in(offset: Mapping[str, object]) -> dict[str, UUID]:
-    """Return the topic ids that an offset of the source names; old ones name none."""
+    """Return the topic ids in an offset of the source; old offsets have none."""
     ids = offset.get("ids")
     if not isinstance(ids, Mapping):
         return {}
@@ -75,7 +75,7 @@ def read_task(
 
     Args:
         options: The options of the `load()`.
-        task: What to read.
+        task: The ranges to read.
         columns: The columns that Spark expects, in their order.
 
     Raises:

@@ -1,10 +1,10 @@
-"""Finds two sources of one query that share a group: with `availableNow` they wait for each other.
+"""Detect two sources of one query that share a group: with `availableNow` they deadlock.
 
 Spark asks the sources of a query for their batches one after the other, and begins to read when all
-have answered. The first one keeps its partitions until its batch is over; a second one of the same
-group waits for a share of them before it answers. Spark tells no source which query it is of. But
-it asks for the tasks of a batch at once when every source has answered, so a batch that is offered
-and not asked for waits for another source of its query.
+have answered. The first one keeps its partitions until its batch is finished; a second one of the
+same group waits for a share of them before it answers. Spark does not tell a source which query it
+belongs to. But it requests the tasks of a batch as soon as every source has answered, so a batch
+whose tasks are not requested waits for another source of its query.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kohort.spark.options.source import SourceOptions
 from kohort.spark.source.query_state import GroupInUseError
 
 OFFERED = "offered-"
-# Between two looks at what the application's other sources do.
+# Interval between checks of the application's other sources.
 LOOK_S = 1.0
-# Spark asks for the tasks of a batch some milliseconds after the last source has answered; a busy
-# machine takes seconds.
+# Spark requests the tasks of a batch some milliseconds after the last source has answered; on a
+# busy machine it takes seconds.
 UNASKED_MAX_S = 60.0
 
 
@@ -31,8 +31,8 @@ class Siblings:
     """The sources of this application that are members of the same group.
 
     Args:
-        control: Where they are found.
-        options: Name the group.
+        control: The directory where sources find each other.
+        options: The query's options, with the group.
     """
 
     def __init__(self, control: Control, options: SourceOptions) -> None:
@@ -41,23 +41,23 @@ class Siblings:
         servers = ",".join(sorted(options.bootstrap_servers.split(",")))
         group = hashlib.sha256(f"{servers} {self._group}".encode()).hexdigest()[:32]
         self._mark = f"{OFFERED}{group}"
-        # Batches that were not asked for: when they were offered, and when they were seen first.
+        # Batches not requested yet: when they were offered, and when they were first seen.
         self._seen: dict[Path, tuple[int, float]] = {}
 
     def offered(self) -> None:
-        """Tell the others that Spark has got a batch, for which it has not asked yet."""
+        """Tell the other sources that Spark has a batch whose tasks it has not requested."""
         with contextlib.suppress(FileNotFoundError):  # temporary files may have been removed
             (self._control.directory / self._mark).touch()
 
     def asked(self) -> None:
-        """Tell the others that Spark has asked for the tasks of the batch."""
+        """Tell the other sources that Spark has requested the tasks of the batch."""
         (self._control.directory / self._mark).unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Check that no other source waits for this one, which waits for its share of the group.
+        """Check that no other source waits for this one while this one waits for its share.
 
         Raises:
-            GroupInUseError: One has waited for too long: it is another source of the same query.
+            GroupInUseError: One has waited for too long: it is a source of the same query.
         """
         now = time.monotonic()
         found = self._control.others(self._mark)
@@ -77,7 +77,7 @@ class Siblings:
 
 
 def _is_alive(source: Path) -> bool:
-    """Whether the process of a source is there: one that is killed leaves its directory."""
+    """Whether the process of a source exists: a killed process leaves its directory behind."""
     process = source.name.removeprefix(SOURCE).partition("-")[0]
     try:
         os.kill(int(process), 0)

@@ -1,9 +1,9 @@
-"""How the ranges of a batch become Spark's tasks: small ones grouped, large ones split when asked.
+"""Turn the ranges of a batch into Spark's tasks: group small ones, split large ones on request.
 
-Spark pays some milliseconds for every task and every fetch pays a round trip, so ranges with few
-records share a task. A partition's records stay in one task, in order, unless the options
-`minPartitions` or `maxRecordsPerPartition` ask for a split, as in Spark's own source: two parts of
-one partition run side by side, and what writes them on (to Kafka, say) mixes their order up.
+Each task costs Spark some milliseconds and each fetch a round trip, so ranges with few records
+share a task. A partition's records stay in one task, in order, unless the options `minPartitions`
+or `maxRecordsPerPartition` ask for a split, as in Spark's own source: two parts of one partition
+run in parallel, so a sink such as Kafka receives their records out of order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from msgspec import Struct
 from kohort.spark.checkpoint.manifest import Range
 from kohort.types import TopicPartition
 
-# Records that make a task of its own worth while: a tenth of a millisecond of reading at least.
+# Minimum number of records for a separate task: at least a tenth of a millisecond of reading.
 SMALL_TASK = 1_000
-# Records that a task may have before another one is opened although all cores have one: about
-# fifty milliseconds of reading, so that Spark's own work on a task does not show.
+# Records that a task may have before another one is opened although all cores have one: about fifty
+# milliseconds of reading, so that Spark's overhead per task is negligible.
 FULL_TASK = 50_000
 
 
@@ -42,16 +42,16 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets."""
         return self.end - self.start
 
 
 class TaskLimits(Struct, frozen=True, kw_only=True):
-    """What the tasks of a batch are to be like.
+    """Limits on the tasks of a batch.
 
     Attributes:
-        min_tasks: The option `minPartitions`: about so many tasks at least, for which the largest
-            ranges are split.
+        min_tasks: The option `minPartitions`: roughly the minimum number of tasks; the largest
+            ranges are split to reach it.
         max_records: The option `maxRecordsPerPartition`: no task has more.
         cores: Tasks that run at the same time.
     """
@@ -62,20 +62,20 @@ class TaskLimits(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of_this_machine(min_tasks: int | None, max_records: int | None) -> TaskLimits:
-        """Return limits with the cores of this machine, as a source sees no setting of Spark."""
+        """Return limits with this machine's cores, as a source cannot read Spark's settings."""
         return TaskLimits(min_tasks=min_tasks, max_records=max_records, cores=os.cpu_count() or 1)
 
 
 def plan(ranges: Mapping[TopicPartition, Range], limits: TaskLimits) -> list[tuple[Piece, ...]]:
-    """Return what each task reads: every offset in exactly one task.
+    """Return the pieces that each task reads: every offset in exactly one task.
 
     Args:
         ranges: The ranges of the batch; empty ones are left out.
-        limits: What the tasks are to be like.
+        limits: Limits on the tasks.
 
     Returns:
-        The tasks, in the order of their first pieces; the pieces of a task in the order of topic,
-        partition and offset.
+        The tasks, ordered by their first pieces; the pieces of a task, ordered by topic, partition
+        and offset.
     """
     pieces = [Piece(each, *ranges[each]) for each in sorted(ranges)]
     pieces = [piece for piece in pieces if piece.size > 0]
@@ -103,7 +103,7 @@ def _split_large(pieces: Iterable[Piece], most: int) -> list[Piece]:
 def _split_to(pieces: Sequence[Piece], wanted: int) -> list[Piece]:
     """Split the largest pieces in proportion to their sizes, as Spark's own source does.
 
-    Those that stay whole are set aside first, so that the others share what is left of the number.
+    Pieces that stay whole are set aside first, so that the others share the remaining number.
     """
     total = sum(piece.size for piece in pieces)
     whole = {piece for piece in pieces if _share(piece, total, wanted) == 1}
@@ -117,18 +117,18 @@ def _split_to(pieces: Sequence[Piece], wanted: int) -> list[Piece]:
 
 
 def _share(piece: Piece, total: int, wanted: int) -> int:
-    """Return how many of the wanted parts a piece becomes, halves rounded up."""
+    """Return the number of parts for a piece, halves rounded up."""
     return max(1, int(Fraction(piece.size * wanted, total) + Fraction(1, 2)))
 
 
 def _parts(piece: Piece, count: int) -> list[Piece]:
-    """Cut a piece into parts of about the same size, none of them empty."""
+    """Cut a piece into non-empty parts of about the same size."""
     cuts = [piece.start + piece.size * number // count for number in range(count + 1)]
     return [Piece(piece.partition, start, end) for start, end in pairwise(cuts) if start < end]
 
 
 def _pack(pieces: Iterable[Piece], count: int, most: int | None) -> list[list[Piece]]:
-    """Put pieces into tasks, the largest first, each into the task that has least."""
+    """Put pieces into tasks, the largest first, each into the smallest task."""
     tasks: list[list[Piece]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(count)]
     for piece in sorted(pieces, key=lambda each: (-each.size, each)):
@@ -143,7 +143,7 @@ def _pack(pieces: Iterable[Piece], count: int, most: int | None) -> list[list[Pi
 
 
 def _joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join neighbours that are one stretch of a partition."""
+    """Merge adjacent pieces of a partition."""
     joined: list[Piece] = []
     for piece in pieces:
         if joined and joined[-1].partition == piece.partition and joined[-1].end == piece.start:

@@ -1,8 +1,8 @@
-"""Queries that share a group although nothing tells the source what their sinks do.
+"""Queries that share a group while their sources know nothing about the sinks.
 
-Spark's file sink skips a batch whose number another query has written, and says nothing. The source
-of a query without a listener and without `checkpointLocation` would commit such a batch. So it does
-not begin one while another member is in its group.
+Spark's file sink silently skips a batch whose number another query has written. The source of a
+query without a listener and without `checkpointLocation` would commit such a batch. So it does not
+start one while its group has another member.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.client.admin.values import MemberDescription
     from kohort.spark.options.source import SourceOptions
 
-# A member that was stopped a moment ago may still be on its way out.
+# A member that was just stopped may still be leaving.
 LEAVING_S = 5.0
 
 
@@ -26,7 +26,7 @@ def check_first(options: SourceOptions, *, is_restart: bool) -> None:
     Args:
         options: The query's options.
         is_restart: Whether the query has run before: a killed member may be its own, so it waits
-            until that one's session is over.
+            until that member's session times out.
 
     Raises:
         SinkError: The group has members; names them and what to do.
@@ -39,7 +39,7 @@ def check_first(options: SourceOptions, *, is_restart: bool) -> None:
 
 
 def check_others(options: SourceOptions, member_id: str) -> None:
-    """Refuse to go on beside other members.
+    """Refuse to go on while the group has other members.
 
     Args:
         options: The query's options.
@@ -55,7 +55,7 @@ def check_others(options: SourceOptions, member_id: str) -> None:
 
 
 def _others(options: SourceOptions) -> tuple[MemberDescription, ...]:
-    """Return the members of the group; a static one of the query's instance id is its own."""
+    """Return the other members of the group, without the query's own static member."""
     instance = options.settings.get("group.instance.id")
     return tuple(
         each for each in members(options) if instance is None or each.group_instance_id != instance
@@ -65,7 +65,7 @@ def _others(options: SourceOptions) -> tuple[MemberDescription, ...]:
 def _refusal(options: SourceOptions, found: tuple[MemberDescription, ...]) -> str:
     return (
         f"query {options.operator} would share group {options.group_id} with {shown(found)}, and "
-        "nothing tells its source what its sink does: Spark's file sink skips every batch whose "
+        "its source cannot tell what its sink does: Spark's file sink skips every batch whose "
         "number another query has written to its directory, and the records would be lost. Call "
         "kohort.spark.install(spark) before the query starts, or write with kohort.spark.append, "
         "which does. On Spark Connect, in SQL and in pipelines set the source's option "

@@ -1,7 +1,7 @@
 """Blocking connections for Spark's executors: the machine of `connection` on a plain socket.
 
-A process keeps its connections: a Spark worker reads one range after another, and would spend most
-of its time with connecting otherwise. A forked process never uses those of its parent.
+A process keeps its connections: a Spark worker reads one range after another, and would otherwise
+spend most of its time connecting. A forked process never uses its parent's connections.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from kohort.wire.codec.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 
-# What a connection keeps for the next frame; a larger one is made for its frame alone.
+# Size of the buffer that a connection reuses; a larger frame gets a buffer of its own.
 MAX_KEPT_BUFFER = 16 * 1024 * 1024
 
-# Idle connections to one broker that are kept; a Spark worker needs one.
+# Maximum number of idle connections kept per broker; a Spark worker needs one.
 MAX_IDLE = 4
 
 
@@ -65,7 +65,7 @@ def now_ms() -> int:
 
 
 class _FrameMemory:
-    """Memory for one frame at a time: pages that were touched once stay so."""
+    """Memory for one frame at a time, reused so that its pages stay mapped."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
@@ -81,21 +81,21 @@ class _FrameMemory:
 class BlockingConnection:
     """One socket, used by one thread at a time, with at most one request unanswered.
 
-    The records of an answer lie in memory that the next answer overwrites.
+    The records of a response are in memory that the next response overwrites.
 
     Args:
         host: The broker's host.
         port: Its port.
-        client_id: What the client calls itself.
-        timeout_ms: How long connecting may take.
+        client_id: The client id.
+        timeout_ms: Time limit for connecting, in milliseconds.
         security: How to encrypt and to authenticate.
 
     Attributes:
-        used_at_s: When it was given back the last time, by the monotonic clock.
+        used_at_s: When it was last returned to the pool, in seconds of the monotonic clock.
 
     Raises:
         BrokerUnavailableError: No broker answers there; names each address and cause.
-        AuthenticationError: The broker refuses us, or its certificate is not to be trusted.
+        AuthenticationError: The broker refuses us, or its certificate is not trusted.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ class BlockingConnection:
             raise
 
     def send(self, request: Request[R], timeout_ms: int, *, at_most: int | None = None) -> int:
-        """Send a request and return the token of its answer.
+        """Send a request and return the token of its response.
 
         Args:
             request: The request.
-            timeout_ms: How long its answer may take.
-            at_most: Newest version to write it in.
+            timeout_ms: Time limit for its response, in milliseconds.
+            at_most: Newest version of the request to use.
         """
         general = cast("Request[Message]", request)
         token = self._machine.submit(general, now_ms(), timeout_ms, at_most=at_most)
@@ -145,10 +145,10 @@ class BlockingConnection:
         return token
 
     def answer(self, token: int) -> Message:
-        """Wait for an answer.
+        """Wait for a response.
 
         Raises:
-            KafkaError: There was none in time, or the connection broke; it is closed then.
+            KafkaError: None arrived in time, or the connection broke; it is closed then.
             RemoteProtocolError: The peer does not speak Kafka's protocol; likewise.
         """
         while self._answer is None or self._answer[0] != token:
@@ -160,7 +160,7 @@ class BlockingConnection:
         return outcome
 
     def request(self, request: Request[R], timeout_ms: int, *, at_most: int | None = None) -> R:
-        """Send a request and wait for its answer; arguments and errors as `send`, `answer`."""
+        """Send a request and wait for its response; see `send` and `answer`."""
         return cast("R", self.answer(self.send(request, timeout_ms, at_most=at_most)))
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class BlockingConnection:
         self._socket.close()
 
     def _turn(self) -> None:
-        """Send what may be sent, then wait for bytes or for the next deadline."""
+        """Send pending bytes, then wait for input or for the next deadline."""
         self._flush()
         if self._answer is not None:
             return
@@ -192,7 +192,7 @@ class BlockingConnection:
         self._give(partial(self._machine.received, count))
 
     def _give(self, something: Callable[[int], None]) -> None:
-        """Give the machine something; it gets the time."""
+        """Pass an event to the machine, with the time."""
         try:
             something(now_ms())
         except RemoteProtocolError as error:
@@ -230,12 +230,12 @@ class BlockingConnection:
                 self._answer = (event.token, event.error)
 
     def _work(self, work: Work) -> None:
-        """Do what authentication waits for, and go on."""
+        """Do the work that authentication waits for, and go on."""
         try:
             result = work.run()
             if isawaitable(result):
                 result = asyncio.run(_awaited(result))
-        except Exception as error:  # noqa: BLE001  # a provider's own, raised when it was awaited
+        except Exception as error:  # noqa: BLE001  # the provider's own error, raised when awaited
             failed = self._refused(work_failed(error))
             raise failed from failed.__cause__
         self._give(partial(self._machine.worked, result))
@@ -262,7 +262,7 @@ def _secured(
     address, tls = f"{host}:{port}", security.tls
     assert tls is not None
     try:
-        # `wrap_socket` would leave a socket behind whose name it does not take.
+        # `wrap_socket` would leak the socket if it rejects the host name.
         tls.context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=host.rstrip("."))
         sock.settimeout(max(0.001, end - time.monotonic()))
         return tls.context.wrap_socket(sock, server_hostname=host.rstrip("."))
@@ -335,7 +335,7 @@ def _open_socket(host: str, port: int, end: float, proxy: Proxy | None) -> socke
 
 
 def _through(sock: socket.socket, end: float, proxy: Proxy, host: str, port: int) -> None:
-    """Have the proxy connect."""
+    """Connect through the proxy."""
     dialogue = proxy.dialogue(host, port)
     step = next(dialogue, None)
     while step is not None:
@@ -358,9 +358,9 @@ def _direct(host: str, port: int, end: float) -> socket.socket:
     causes: list[str] = []
     for number, each in enumerate(found):
         left_s = max(0.001, end - time.monotonic())
-        try:  # one that says nothing leaves time for the others
+        try:  # a silent address leaves time for the others
             return _connected(each, left_s / (len(found) - number))
-        except OSError as error:  # there may be no descriptors, or no such family in the kernel
+        except OSError as error:  # out of descriptors, or an address family the kernel lacks
             causes.append(f"{each[4][0]}:{port}: {_reason(error)}")
     raise BrokerUnavailableError("; ".join(causes))
 
@@ -379,7 +379,7 @@ def _connected(to: Address, timeout_s: float) -> socket.socket:
 
 
 class ConnectionPool:
-    """The idle connections of this process, by broker address and by how they were made."""
+    """The idle connections of this process, by broker address and connection settings."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -394,9 +394,9 @@ class ConnectionPool:
         Args:
             host: The broker's host.
             port: Its port.
-            made: Client id and security, of which one connection has one.
-            max_idle_ms: One that was not used for so long is closed: what is on the way may have
-                cut it.
+            made: Client id and security with which the connection was made.
+            max_idle_ms: A connection idle for longer is closed, as a device on the path may have
+                cut it; in milliseconds.
         """
         since_s = time.monotonic() - max_idle_ms / 1000
         with self._lock:
@@ -420,7 +420,7 @@ class ConnectionPool:
         connection.close()
 
     def clear(self) -> None:
-        """Close what is idle."""
+        """Close all idle connections."""
         with self._lock:
             self._close(self._idle.values())
             self._idle.clear()

@@ -1,4 +1,4 @@
-"""What one answer of a broker holds of a range, and how it becomes Arrow batches."""
+"""The part of a range in one response of a broker, and its decoding to Arrow batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.client")
 
-# About how large an Arrow batch becomes; what is compressed well is cut into several.
+# Approximate size of an Arrow batch; well-compressed records are cut into several.
 BATCH_BYTES = 16 * 1024 * 1024
 
 _BATCH_PREFIX = struct.Struct(">qi")
@@ -30,7 +30,7 @@ _TRANSACTIONAL = 0x10
 
 
 class Scanned(NamedTuple):
-    """What the headers of fetched batches say.
+    """Facts from the headers of fetched batches.
 
     Attributes:
         end: Offset after the last whole batch.
@@ -42,12 +42,12 @@ class Scanned(NamedTuple):
 
 
 class Part(Struct, frozen=True):
-    """What one answer holds.
+    """The records of one response.
 
     Attributes:
         topic: Topic name.
         partition: Partition number.
-        records: Record batches, in memory that the next answer overwrites.
+        records: Record batches, in memory that the next response overwrites.
         start: First offset wanted.
         end: Offset after the last whole batch, or the range's end.
         to_offset: The range's end.
@@ -63,15 +63,15 @@ class Part(Struct, frozen=True):
     def decoded(
         self, columns: Sequence[str], check_crc: bool, clipped_times: ClippedTimes
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records as Arrow batches of about `BATCH_BYTES`, none of them empty.
+        """Yield the records as non-empty Arrow batches of about `BATCH_BYTES`.
 
         Args:
             columns: The columns to decode.
             check_crc: Whether to check each batch's CRC.
-            clipped_times: Tells of timestamps that the columns cannot hold.
+            clipped_times: Reports timestamps that the columns cannot hold.
 
         Raises:
-            RemoteProtocolError: These are not record batches.
+            RemoteProtocolError: The bytes are not record batches.
         """
         from kohort.wire.records.arrow import Fetched, decode_to_arrow
 
@@ -90,13 +90,13 @@ class Part(Struct, frozen=True):
 
 
 def scan(records: Buffer, start: int) -> Scanned:
-    """Look at the headers of fetched batches; `end` is `start` when there is no whole batch.
+    """Read the headers of fetched batches; `end` is `start` if there is no whole batch.
 
-    Only lengths, offsets and flags are looked at, so that the next request can leave at once;
-    whether these are record batches at all is seen when they are decoded.
+    It reads only lengths, offsets and flags, so that the next request can be sent at once; decoding
+    checks whether the bytes are record batches at all.
 
     Args:
-        records: Record batches, the last one perhaps cut off.
+        records: Record batches, the last one possibly truncated.
         start: First offset wanted.
     """
     end = start
@@ -114,18 +114,18 @@ def scan(records: Buffer, start: int) -> Scanned:
 
 
 class TransactionNotes:
-    """Says once per topic that records of aborted transactions are read too."""
+    """Logs once per topic that records of aborted transactions are read too."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._told: set[tuple[str, str]] = set()
 
     def met(self, bootstrap_servers: str, topic: str) -> None:
-        """Tell of transactional batches that are read with isolation.level=read_uncommitted.
+        """Report transactional batches that are read with isolation.level=read_uncommitted.
 
         Args:
             bootstrap_servers: The cluster.
-            topic: The topic that has them.
+            topic: The topic of the batches.
         """
         with self._lock:
             if (bootstrap_servers, topic) in self._told:

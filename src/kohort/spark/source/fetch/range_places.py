@@ -1,4 +1,4 @@
-"""Where partitions are read from: their leader, or a replica in the reader's rack (KIP-392)."""
+"""Find where to read partitions: at the leader, or a replica in the reader's rack (KIP-392)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Place(Struct, frozen=True):
         leader: Address of its leader.
         nodes: Addresses of all brokers, by node id.
         replica: Address of the follower that the leader named as closer; None for the leader.
-        until: Time of `time.monotonic` until which the leader is not asked for a closer one again.
+        until: Until when the leader is not asked for a closer replica again, in seconds of
+            `time.monotonic`.
     """
 
     leader: Address
@@ -63,15 +64,15 @@ class Place(Struct, frozen=True):
 
 
 class TopicRemadeError(KafkaError):
-    """A topic has another id than the one that was asked for: it was deleted and recreated."""
+    """The topic's id differs from the requested one: the topic was deleted and recreated."""
 
     def __init__(self, message: str) -> None:
-        """Make the error with a message that names both ids."""
+        """Create the error with a message that names both ids."""
         super().__init__(ErrorCode.UNKNOWN_TOPIC_ID, message)
 
 
 class _Known:
-    """Where partitions were found last, in this process."""
+    """Where this process last found partitions."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,7 +92,7 @@ class _Known:
 
 
 class _Securities:
-    """The security of settings, kept for the next reader with the same: it may have read files."""
+    """A cache of security objects by settings: creating one may read files."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -108,7 +109,7 @@ class _Securities:
 
 
 def _fingerprint(settings: ConsumerConfig) -> Hashable:
-    """Return what tells apart settings of security: values, which stay in this process."""
+    """Return a key for security settings: their values, which stay in this process."""
     return tuple(getattr(settings, name) for name in SecurityConfig.__struct_fields__)
 
 
@@ -118,7 +119,7 @@ _KNOWN = _Known()
 
 
 class Places:
-    """Finds places and connects to them; shares what it knows with the whole process.
+    """Finds places and connects to them; shares its cache with the whole process.
 
     Args:
         bootstrap_servers: `host:port`, comma separated.
@@ -126,28 +127,28 @@ class Places:
     """
 
     def __init__(self, bootstrap_servers: str, settings: ConsumerConfig) -> None:
-        # What is closest depends on where the reader is.
+        # The closest replica depends on the reader's rack.
         self._scope = f"{bootstrap_servers} {settings.client_rack or ''}"
         self._settings = settings
-        # A connection of another user, or without encryption, is not for this reader.
+        # Never reuse another user's connection, or one without encryption.
         self._made = (settings.client_id, _fingerprint(settings))
 
     def _security(self) -> Security:
-        """Return the security; files are read once for all readers of this process."""
+        """Return the security; its files are read once for all readers of this process."""
         return _SECURITIES.get(self._made[1], self._settings)
 
     def find(self, topic: str, partition: int, topic_id: UUID | None, deadline: Deadline) -> Place:
-        """Return where a partition is, by asking if it is not known.
+        """Return the place of a partition; ask a broker if it is not known.
 
         Args:
             topic: Topic name.
             partition: Partition number.
             topic_id: Id that the topic must have; None for any.
-            deadline: When to give up.
+            deadline: When to give up, in seconds of `time.monotonic`.
 
         Raises:
-            TopicRemadeError: The topic has another id.
-            KafkaError: The partition does not exist, has no leader, or no broker could be asked.
+            TopicRemadeError: The topic has a different id.
+            KafkaError: The partition does not exist, has no leader, or no broker answered.
         """
         key = (self._scope, topic, partition)
         known = _KNOWN.get(key)
@@ -164,14 +165,14 @@ class Places:
         return found[key]
 
     def forget(self, topic: str, partition: int) -> None:
-        """Ask again the next time."""
+        """Forget a partition's place, so that the next `find` asks a broker."""
         _KNOWN.forget((self._scope, topic, partition))
 
     def prefer(self, topic: str, partition: int, place: Place, node: int) -> Place | None:
-        """Read a partition from a replica from now on; None when its address is not known.
+        """Read a partition from a replica from now on; return None if its address is not known.
 
-        The leader names a closer replica instead of sending records. Like other clients, this one
-        asks it again when its metadata would be too old.
+        The leader names a closer replica instead of sending records. As in other clients, this
+        lasts until `metadata.max.age.ms`; then the leader is asked again.
         """
         address = place.nodes.get(node)
         if address is None:
@@ -182,13 +183,13 @@ class Places:
         return preferred
 
     def lead(self, topic: str, partition: int, place: Place) -> None:
-        """Read a partition from its leader again, as the replica does not have what is wanted."""
+        """Read a partition from its leader again, as the replica lacks the requested records."""
         until = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         leader = Place(place.leader, place.nodes, place.leader, until)
         _KNOWN.put({(self._scope, topic, partition): leader})
 
     def connect(self, address: Address, deadline: Deadline) -> BlockingConnection:
-        """Return a connection, a kept one if there is one."""
+        """Return a connection, an idle one if there is one."""
         kept = POOL.take(*address, self._made, self._settings.connections_max_idle_ms)
         if kept is not None:
             return kept
@@ -196,13 +197,13 @@ class Places:
         return BlockingConnection(*address, self._settings.client_id, timeout_ms, self._security())
 
     def keep(self, address: Address, connection: BlockingConnection) -> None:
-        """Give back a connection that has no unanswered request."""
+        """Return a connection without an unanswered request to the pool."""
         POOL.give(*address, self._made, connection)
 
     def bounds(
         self, topic: str, partition: int, leader: Address, deadline: Deadline
     ) -> tuple[int, int]:
-        """Return where the log of a partition begins and ends now.
+        """Return the current begin and end offsets of a partition's log.
 
         Raises:
             KafkaError: The leader refuses or does not answer.
@@ -228,7 +229,7 @@ class Places:
         self.keep(leader, connection)
         found = [each for of_topic in answer.topics for each in of_topic.partitions]
         if len(found) != 1 or found[0].partition_index != partition:
-            raise RemoteProtocolError(f"the offsets of {topic}-{partition} are not in the answer")
+            raise RemoteProtocolError(f"the offsets of {topic}-{partition} are not in the response")
         if found[0].error_code:
             code = found[0].error_code
             text = with_right(code, f"offsets of {topic}-{partition}", "DESCRIBE")
@@ -281,11 +282,11 @@ def _described(
 ) -> MetadataResponseTopic:
     described = next((each for each in answer.topics if each.name == topic), None)
     if described is None:
-        raise RemoteProtocolError(f"the metadata lacks {topic}, which was asked for")
+        raise RemoteProtocolError(f"the metadata lacks {topic}, which was requested")
     if described.error_code:
         text = with_right(described.error_code, f"topic {topic}", "READ")
         raise KafkaError(described.error_code, text)
-    # Brokers before Kafka 2.8 tell no ids.
+    # Brokers before Kafka 2.8 send no topic ids.
     if topic_id is not None and described.topic_id.int and described.topic_id != topic_id:
         raise TopicRemadeError(
             f"topic {topic} was deleted and recreated: its id was {topic_id} and is"

@@ -1,7 +1,7 @@
 """Read a range of offsets of one partition as Arrow batches: the data plane of Spark's executors.
 
-No group, no thread and no event loop. While one answer is decoded the broker already works on the
-next, which waits in the kernel's socket buffer.
+No group, no thread and no event loop. While one response is decoded, the broker already works on
+the next, which waits in the kernel's socket buffer.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.client")
 
-# Measured on two cores: from 1 MiB up the fetches are no slower than a bare socket, and what is in
-# flight still fits the socket buffer and the cache.
+# Measured on two cores: from 1 MiB up, fetches are as fast as a bare socket, and data in flight
+# still fits the socket buffer and the cache.
 FETCH_BYTES = 4 * 1024 * 1024
 
-# A broker that lags behind may still tell the id of a topic that was deleted before. So another id
-# counts only when brokers answer with it for so long.
+# A broker that lags behind may still send the id of a deleted topic. So a different id is believed
+# only after brokers have sent it for this long.
 REMADE_PATIENCE_MS = 3_000
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -65,27 +65,27 @@ _REMEDY = (
 
 
 class RangeLostError(KafkaError):
-    """Offsets that were to be read are not in the partition any more.
+    """Offsets to read are no longer in the partition.
 
     Attributes:
-        resume_at: Offset from which on the range can be read; its end when nothing is left of it.
+        resume_at: First offset of the range that can still be read; its end if none can.
     """
 
     def __init__(self, code: int, message: str = "", resume_at: int = -1) -> None:
-        """Make the error; `resume_at` as the attribute."""
+        """Create the error; `resume_at` as the attribute."""
         self.resume_at = resume_at
         super().__init__(code, message)
 
 
 class OffsetRange(Struct, frozen=True):
-    """What to read.
+    """A range of offsets of one partition.
 
     Attributes:
         topic: Topic name.
         partition: Partition number.
         from_offset: First offset.
         to_offset: Offset after the last.
-        topic_id: Id of the topic that the offsets are of (KIP-516); None reads any of that name.
+        topic_id: Id of the topic (KIP-516); None reads any topic of that name.
     """
 
     topic: str
@@ -104,14 +104,14 @@ def close_idle_connections() -> None:
 
 
 class RangeReader:
-    """Reads ranges of offsets; holds no connection itself.
+    """Reads ranges of offsets; holds no connection of its own.
 
     Args:
         bootstrap_servers: `host:port`, comma separated.
         settings: Consumer settings by Kafka's own names; `max.partition.fetch.bytes` is 4 MiB
             unless given. With `client.rack`, partitions are read from a replica in that rack if
             the brokers have a replica selector (KIP-392).
-        fail_on_data_loss: Whether lost offsets are an error. If not they are passed over, with one
+        fail_on_data_loss: Whether lost offsets are an error. Otherwise they are skipped, with one
             warning in the log that counts them.
 
     Raises:
@@ -146,7 +146,6 @@ class RangeReader:
         topic_id: UUID | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the records of [from_offset, to_offset), in order, as Spark's Kafka columns.
-
         Arguments as the attributes of `OffsetRange`; errors as `read_columns`.
 
         Args:
@@ -154,7 +153,7 @@ class RangeReader:
             partition: Partition number.
             from_offset: First offset.
             to_offset: Offset after the last.
-            include_headers: Whether there is a column `headers`.
+            include_headers: Whether to add a column `headers`.
             topic_id: Id that the topic must have.
         """
         wanted = OffsetRange(topic, partition, from_offset, to_offset, topic_id)
@@ -166,17 +165,17 @@ class RangeReader:
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the records of a range, in order, as some of Spark's Kafka columns.
 
-        Changes of the leader and broken connections are ridden out as long as something was read
-        within `default.api.timeout.ms`.
+        Leader changes and broken connections are retried until nothing has been read for
+        `default.api.timeout.ms`.
 
         Args:
             wanted: The range.
-            columns: Names of the columns, in the order in which they are to be.
+            columns: Names of the columns, in order.
 
         Raises:
-            RangeLostError: The offsets are not in the partition (any more).
-            KafkaError: The broker refuses, or no broker could be asked in time.
-            RemoteProtocolError: What the broker sent are not records.
+            RangeLostError: The offsets are not, or no longer, in the partition.
+            KafkaError: The broker refuses, or no broker answered in time.
+            RemoteProtocolError: The broker sent bytes that are not records.
         """
         with closing(_Range(self, wanted).parts()) as parts:
             for part in parts:
@@ -189,7 +188,7 @@ class RangeReader:
 
 
 class _Range:
-    """One call of `RangeReader.read`: where it stands, and how it goes on after an error."""
+    """One call of `RangeReader.read`: its position, and how it goes on after an error."""
 
     def __init__(self, reader: RangeReader, wanted: OffsetRange) -> None:
         self._wanted = wanted
@@ -208,7 +207,7 @@ class _Range:
         self._place: Place | None = None
 
     def parts(self) -> Generator[Part, None, None]:
-        """Yield what was fetched, until the range is through or the time without progress over."""
+        """Yield the fetched parts until the range is read or nothing comes for too long."""
         while self._next < self._wanted.to_offset:
             try:
                 yield from self._parts_from_one_broker()
@@ -222,7 +221,7 @@ class _Range:
                     self._pass_over(lost)
 
     def _leave(self) -> None:
-        """After an error, ask where the partition is; after one of a replica, read its leader."""
+        """Handle an error: look up the partition again, or go from a replica to the leader."""
         place = self._place
         if place is not None and place.replica not in (None, place.leader):
             self._places.lead(self._wanted.topic, self._wanted.partition, place)
@@ -230,7 +229,7 @@ class _Range:
             self._places.forget(self._wanted.topic, self._wanted.partition)
 
     def _pass_over(self, lost: RangeLostError) -> None:
-        """Go on after what is lost and say so, or raise if that is wished."""
+        """Skip lost offsets and log them, or raise if `fail_on_data_loss` is set."""
         if self._reader.fail_on_data_loss:
             raise lost
         log.warning(
@@ -253,12 +252,12 @@ class _Range:
         self._deadline = Deadline(self._settings.default_api_timeout_ms)
 
     def _pause(self, error: KafkaError) -> None:
-        """Wait before the next attempt, or raise when there is no use in one."""
+        """Wait before the next attempt, or raise if another attempt is pointless."""
         if not error.retriable:
             raise error
         if isinstance(error, TopicRemadeError):
             self._check_remade(error)
-        # The last attempt may be cut off by our own time-out: what a broker said tells more.
+        # Our own time-out may cut off the last attempt: an error from a broker says more.
         if self._obstacle is None or error.code not in _UNANSWERED:
             self._obstacle = error
         if self._deadline.over:
@@ -268,7 +267,7 @@ class _Range:
         threading.Event().wait(pause if left is None else min(pause, left))
 
     def _check_remade(self, error: KafkaError) -> None:
-        """Raise when a topic has had another id for long enough."""
+        """Raise if a topic has had a different id for long enough."""
         if self._remade_deadline is None:
             self._remade_deadline = Deadline(REMADE_PATIENCE_MS)
         if self._remade_deadline.over or self._deadline.over:
@@ -277,7 +276,7 @@ class _Range:
             )
 
     def _given_up(self, known: KafkaError) -> KafkaError:
-        """Return the error when nothing came for `default.api.timeout.ms`."""
+        """Return the error for no progress within `default.api.timeout.ms`."""
         text = f"{self._wanted}: nothing came from {self._next} on: {known.message}"
         if known.code in _GONE:
             return RangeLostError(known.code, f"{text}; {_REMEDY}", self._wanted.to_offset)
@@ -297,7 +296,7 @@ class _Range:
         return KafkaError(known.code, text)
 
     def _parts_from_one_broker(self) -> Iterator[Part]:
-        """Yield what one broker has; return when the range is through, or another is closer."""
+        """Yield one broker's parts; return when the range is read or another is closer."""
         wanted = self._wanted
         self._place = None
         place = self._places.find(wanted.topic, wanted.partition, wanted.topic_id, self._deadline)
@@ -330,7 +329,7 @@ class _Range:
                 connection.close()
 
     def _is_elsewhere(self, place: Place, data: PartitionData) -> bool:
-        """Whether another broker is to be asked instead (KIP-392)."""
+        """Whether to read from another broker instead (KIP-392)."""
         topic, partition = self._wanted.topic, self._wanted.partition
         if place.replica is None:
             if data.error_code or data.preferred_read_replica < 0 or data.records:
@@ -364,12 +363,12 @@ class _Range:
             rack_id=(self._settings.client_rack or "") if place.replica is None else "",
         )
         timeout_ms = max(1, self._deadline.left_ms(self._settings.request_timeout_ms))
-        # A broker that cannot fetch by id gets the name, which is in the request as well.
+        # A broker that cannot fetch by id uses the name, which is also in the request.
         newest = None if self._wanted.topic_id is not None else FETCH_BY_NAME
         return connection.send(request, timeout_ms, at_most=newest)
 
     def _part(self, data: PartitionData, place: Place) -> Part | None:
-        """Return what the answer holds, None for nothing."""
+        """Return the part in the response, None if it has no records."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise self._lost(place)
         if data.error_code:
@@ -401,10 +400,10 @@ class _Range:
             for data in topic.partitions:
                 if is_it and data.partition_index == wanted.partition:
                     return data
-        raise RemoteProtocolError(f"{wanted}: the answer lacks the partition that was asked for")
+        raise RemoteProtocolError(f"{wanted}: the response lacks the requested partition")
 
     def _lost(self, place: Place) -> KafkaError:
-        """Return the error for an offset that the leader does not have, with what it has."""
+        """Return the error for an offset that the leader lacks, with the offsets it holds."""
         wanted = self._wanted
         first, last = self._places.bounds(
             wanted.topic, wanted.partition, place.leader, self._deadline

@@ -1,4 +1,4 @@
-"""Take items from a generator in a thread of its own, a few ahead of their consumer."""
+"""Run a generator in a thread, a few items ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# How long the end of a reader waits for a thread that is in the middle of a request.
+# How long a closing reader waits for a thread that is in the middle of a request.
 _END_S = 5.0
 
 
 class _Ahead(Generic[T]):
-    """The items between a thread that makes them and one that takes them."""
+    """The queue between a thread that produces items and one that consumes them."""
 
     def __init__(self, make: Callable[[], Generator[T, None, None]], depth: int) -> None:
         self._make = make
@@ -27,21 +27,21 @@ class _Ahead(Generic[T]):
         self._error: BaseException | None = None
 
     def fill(self) -> None:
-        """Make items until there are no more, or none are wanted."""
+        """Produce items until there are no more, or until `stop`."""
         error: BaseException | None = None
         try:
             with closing(self._make()) as items:
                 for item in items:
                     if not self._put(item):
                         break
-        except BaseException as raised:  # noqa: BLE001  # it is raised where the items are taken
+        except BaseException as raised:  # noqa: BLE001  # `take` raises it
             error = raised
         with self._changed:
             self._is_done, self._error = True, error
             self._changed.notify_all()
 
     def take(self) -> Generator[T, None, None]:
-        """Yield the items, then raise what the making of them raised."""
+        """Yield the items, then raise the producer's error, if any."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._items or self._is_done)
@@ -54,7 +54,7 @@ class _Ahead(Generic[T]):
             raise self._error
 
     def stop(self) -> None:
-        """Have no more items made."""
+        """Stop the producer."""
         with self._changed:
             self._is_stopped = True
             self._items.clear()
@@ -73,14 +73,14 @@ class _Ahead(Generic[T]):
 def read_ahead(
     make: Callable[[], Generator[T, None, None]], depth: int = 1
 ) -> Generator[T, None, None]:
-    """Yield what a generator yields, while a thread already makes the next items.
+    """Yield the items of a generator while a thread already produces the next ones.
 
-    At most `depth` items wait, and one more is being made. An exception of the generator is raised
-    after the items before it. When the caller closes this one, the other one is closed too.
+    At most `depth` items wait while one more is being produced. An exception of the generator is
+    raised after the items before it. Closing this generator closes the inner one too.
 
     Args:
-        make: Makes the generator; called in the thread.
-        depth: Items that may wait.
+        make: Returns the generator; called in the thread.
+        depth: Maximum number of waiting items.
     """
     ahead = _Ahead(make, depth)
     # A thread that hangs in a request must not keep the process alive.
