@@ -11,20 +11,20 @@ import sys
 # recurses once per character (SPARK-39218); the JVM's default stack of 1 MB overflows.
 STACK = "-Xss8m"
 
-# Spark's own default of `spark.redaction.regex`, and names of our settings that it does not cover.
+# Spark's default for `spark.redaction.regex`, plus our settings that it does not cover.
 REDACTED = (
     "(?i)secret|password|token|access[.]?key"
     "|ssl[.]keystore[.]key|ssl[.]key[.]pem|sasl[.]jaas[.]config|oauthbearer[.]extensions|proxy[.]url"
 )
 
-# Spark sets it in workers whose log lines it collects.
+# Spark sets this in workers whose log lines it collects.
 _COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
 
 
 def session_config(*, extra_java_options: str = "") -> dict[str, str]:
-    """Return the settings to build a `SparkSession` with, before its JVM starts.
+    """Return settings for building a `SparkSession`, before its JVM starts.
 
-    Among them is `spark.redaction.regex`, with which Spark hides secrets in what it shows.
+    They include `spark.redaction.regex`, with which Spark hides secrets in its output.
 
     Args:
         extra_java_options: Your own `spark.driver.extraJavaOptions`, which are kept.
@@ -41,10 +41,10 @@ def session_config(*, extra_java_options: str = "") -> dict[str, str]:
 
 
 def use_this_interpreter() -> None:
-    """Make Spark's Python workers run the interpreter that runs this, unless told otherwise.
+    """Make Spark's Python workers use the current interpreter, unless configured otherwise.
 
-    Spark runs whatever `python3` is first on the PATH, which outside an activated environment is
-    one without this package. What the user has set wins.
+    Spark runs the first `python3` on the PATH, which outside an activated environment lacks this
+    package. The user's setting takes precedence.
     """
     if "PYSPARK_PYTHON" in os.environ or not sys.executable:
         return
@@ -56,21 +56,21 @@ def use_this_interpreter() -> None:
 
 
 def _repair_running_context() -> None:
-    """A context that is there already has noted the name of the interpreter to start."""
+    """Update an existing context, which has stored the name of the interpreter to start."""
     core = sys.modules.get("pyspark.core.context")
     if core is None:
         return
-    context = core.SparkContext._active_spark_context  # noqa: SLF001  # the others make a new one
+    context = core.SparkContext._active_spark_context  # noqa: SLF001  # others create one
     if context is not None and context.pythonExec == "python3":
         context.pythonExec = sys.executable
 
 
 def log_like_spark() -> None:
-    """Give log lines Spark's look, as they end up in its log; other set-ups are left alone.
+    """Format log lines like Spark's, as they end up in its log, unless logging is set up.
 
-    A program that sets logging up later gets them by its own handlers only. Where Spark collects
-    what Python workers log (`spark.sql.pyspark.worker.logging.enabled`) it gets lines of level
-    INFO, too.
+    A program that sets up logging later gets the lines through its own handlers only. Where Spark
+    collects the logs of Python workers (`spark.sql.pyspark.worker.logging.enabled`), it also gets
+    lines of level INFO.
     """
     logger = logging.getLogger("kohort")
     if not logger.hasHandlers():

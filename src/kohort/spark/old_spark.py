@@ -1,7 +1,7 @@
-"""What a Spark that is too old finds under the name `kohort`: a source that says so.
+"""The source `kohort` for a Spark that is too old: it raises an error that says so.
 
-Spark imports every package `pyspark_*` to look for sources, and finds none of them when one cannot
-be imported. So this one can be, and refuses when it is used.
+Spark imports every package `pyspark_*` to look for sources, and finds none of them if one import
+fails. So this one imports everywhere, and raises when it is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kohort.spark.versions import check_spark
 
 
 class RefusedDataSource(DataSource):
-    """Says which version of Spark is needed.
+    """Raises an error that names the required version of Spark.
 
     Args:
         options: The options of the `load()`.
@@ -27,5 +27,5 @@ class RefusedDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format()` takes."""
+        """Return the name to pass to `format()`."""
         return "kohort"

@@ -1,4 +1,4 @@
-"""Which version of Spark the source needs, and what it says to another one."""
+"""The version of Spark that the source needs, and the error for older ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from kohort.errors import KohortError
 
 NEEDED = "4.2"
-# What Spark's Python sources can do since then: they are told which batch is over.
+# Since this version, Spark tells Python sources which batch is finished.
 ADMISSION_CONTROL = "pyspark.sql.streaming.datasource"
 
 
 class SparkVersionError(KohortError, ImportError):
-    """Spark is too old for this package's source, or not there."""
+    """Spark is too old for this package's source, or not installed."""
 
 
 def check_spark() -> None:
@@ -31,7 +31,7 @@ def check_spark() -> None:
 
     raise SparkVersionError(
         f"kohort.spark needs Spark {NEEDED} or newer, and this is Spark {__version__}, which does "
-        "not tell a Python source which batch is over, as a member of a group must know. Upgrade: "
+        "not tell a Python source which batch is finished, as a group member must know. Upgrade: "
         f"pip install 'pyspark>={NEEDED}'; or use Spark's own Kafka source, and move its "
         "checkpoint here later (kohort spark import-checkpoint)"
     )

@@ -201,7 +201,7 @@ def test_secrets_are_in_no_text() -> None:
             "startingTimestamp must be milliseconds since 1970",
         ),
         ({**NEEDED, "startingOffsetsByTimestamp": "5"}, "startingOffsetsByTimestamp must be JSON"),
-        ({**NEEDED, "endingOffsetsByTimestamp": '{"a":{"0":-3}}'}, "-3 is no timestamp of a-0"),
+        ({**NEEDED, "endingOffsetsByTimestamp": '{"a":{"0":-3}}'}, "-3 is not a timestamp of a-0"),
         ({**NEEDED, "startingOffsetsByTimestampStrategy": "first"}, "one of error, latest, not"),
         ({**NEEDED, "startingTimestamp": "5", "endingTimestamp": "4"}, "5 is after endingTimes"),
         (

@@ -1,1 +1,1 @@
-"""Whether a batch is over, and what an application and its sources tell each other."""
+"""Detect finished batches, and let an application and its sources communicate."""

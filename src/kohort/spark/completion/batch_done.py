@@ -1,8 +1,8 @@
-"""Signs that a batch is over, which come before Spark's next trigger says so.
+"""Signs that a batch is finished, before Spark's next trigger says so.
 
-With a trigger interval of minutes a finished batch would look open until the next trigger, and a
-member that is asked for its partitions would hold up its whole group. A listener in the
-application (`kohort.spark.install`) or the query's checkpoint can tell sooner.
+With a trigger interval of minutes, a finished batch would look open until the next trigger, and a
+member whose partitions are revoked would block its whole group. A listener in the application
+(`kohort.spark.install`) or the query's checkpoint reports it sooner.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# So long after a batch the listener's word about it is worth waiting for.
+# How long after a batch to wait for the listener's word about it.
 WORD_WAIT_S = 20.0
 
 
 class Signs:
-    """Says whether a batch is over.
+    """Reports whether a batch is finished.
 
     Args:
-        control: Has the word of the listener, if there is one.
+        control: Holds the listener's words, if there is a listener.
         log: The query's checkpoint, if its location is known.
 
     Attributes:
-        is_awaited: Whether nothing may be committed before the listener's word: about the first
-            batch, and about each batch of a file sink, which may have skipped it.
-        is_stateful: Whether the query keeps state, as far as the listener has said.
+        is_awaited: Whether commits must wait for the listener's word: for the first batch, and for
+            each batch of a file sink, which may have skipped it.
+        is_stateful: Whether the query keeps state, according to the listener.
         sink: Short name of the directory of the query's file sink, empty for every other sink.
-        refusal: Why a batch must not be committed, empty when it may be.
-        checkpoint: The query's checkpointLocation, as far as the listener has said.
+        refusal: Why a batch must not be committed; empty if it may be.
+        checkpoint: The query's checkpointLocation, according to the listener.
     """
 
     def __init__(self, control: Control, log: CheckpointLog | None = None) -> None:
@@ -55,18 +55,18 @@ class Signs:
 
     @property
     def can_tell(self) -> bool:
-        """Whether there is anything that could tell."""
+        """Whether there is a source of signs."""
         return self._control.is_listened or self._log is not None or self._ended is not None
 
     @property
     def is_blind(self) -> bool:
-        """Whether nothing tells what the query's sink does, so that it must not share its group."""
+        """Whether the state of the query's sink is unknown, so that it must not share its group."""
         is_heard = self._control.is_listened and not self._is_unheard
         return self._log is None and not is_heard
 
     @property
     def is_frozen(self) -> bool:
-        """Whether no more batches are wanted."""
+        """Whether the source must offer no more batches."""
         return self._control.frozen
 
     def let_drain(self, last: Manifest) -> None:
@@ -79,7 +79,7 @@ class Signs:
             self._control.acknowledge()
 
     def excuse(self, why: str, *, is_final: bool = False) -> None:
-        """Tell an application that drains the query what that waits for.
+        """Tell an application that drains the query what the drain waits for.
 
         Args:
             why: The reason.
@@ -89,17 +89,17 @@ class Signs:
             self._control.excuse(Excuse(why, is_final))
 
     def end(self, batch: Manifest) -> None:
-        """Take note that Spark itself has ended a batch, which the group is to refuse."""
+        """Record that Spark itself has finished a batch that must not be committed to the group."""
         self._ended = batch
 
     def is_over(self, batch: Manifest) -> bool:
-        """Whether Spark has finished the batch, and all is said about it that will be."""
+        """Whether Spark has finished the batch, and no more words about it are expected."""
         if batch == self._ended:
             return True
         return self._is_told(batch) or (self._is_logged(batch) and not self.is_to_come(batch))
 
     def is_to_come(self, batch: Manifest) -> bool:
-        """Whether the listener's word about a batch that is over is still worth waiting for."""
+        """Whether to keep waiting for the listener's word about a finished batch."""
         if self._is_told(batch) or not (self.is_awaited and self._control.is_listened):
             return False
         if self._waiting is None or self._waiting[0] != batch:

@@ -1,9 +1,9 @@
-"""How an application and the processes of its sources reach each other: files that both see.
+"""Communication between an application and the processes of its sources, through files.
 
 Spark starts the process of a source as a child of the driver's JVM and tells it nothing about the
-query. So everything meets in a directory that is named after the JVM: the sources make one each in
-it, the application's listener leaves a mark, and words about finished batches go from one to the
-other. The directory belongs to the user alone: words decide what is committed to the group.
+query. So they use a directory that is named after the JVM: each source creates a subdirectory, the
+application's listener leaves a mark, and writes words about finished batches there. The directory
+is private to the user, because the words decide what is committed to the group.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ EXCUSE = "excuse"
 LISTENING = "listening"
 SOURCE = "source-"
 WORD = "word-"
-# Two changes of a directory within one tick of the kernel's clock leave the same time on it.
+# Two changes of a directory within one tick of the kernel's clock get the same timestamp.
 CLOCK_TICK_NS = 50_000_000
-# So many batches without a word say that there is no listener to this query: words are late, too.
+# After this many batches without a word the query has no listener; a few words may just be late.
 UNANNOUNCED_MAX = 3
 
 
 class ControlError(KohortError):
-    """The directory in which an application and its sources meet cannot be trusted or made."""
+    """The directory shared by an application and its sources is not safe or cannot be created."""
 
 
 class Word(Struct, frozen=True):
-    """What the application's listener says: a batch is in the sink and in Spark's commit log.
+    """A message of the application's listener: a batch is in the sink and in Spark's commit log.
 
     Attributes:
         run_id: The run of the query.
         batch_id: Spark's number of the batch.
-        end: The batch's manifest, as the source has given it to Spark.
+        end: The batch's manifest, as the source passed it to Spark.
         is_stateful: Whether the query has state operators.
         sink: Short name of the directory of its file sink; empty for every other sink.
-        refusal: Why the batch must not be committed; empty when it may be.
-        checkpoint: The query's checkpointLocation; empty where Spark does not say it.
+        refusal: Why the batch must not be committed; empty if it may be.
+        checkpoint: The query's checkpointLocation; empty if Spark does not expose it.
     """
 
     run_id: str
@@ -68,11 +68,11 @@ class Word(Struct, frozen=True):
 
 
 class Excuse(Struct, frozen=True):
-    """Why a source that was frozen is not drained.
+    """Why a frozen source is not drained.
 
     Attributes:
         why: The reason.
-        is_final: Whether waiting will not change it.
+        is_final: Whether waiting will not help.
     """
 
     why: str
@@ -80,7 +80,7 @@ class Excuse(Struct, frozen=True):
 
 
 class Control:
-    """The source's end, in the process that Spark's JVM has started for it."""
+    """The source's side, in the process that Spark's JVM has started for it."""
 
     def __init__(self) -> None:
         self._application: Path | None = None
@@ -103,21 +103,21 @@ class Control:
 
     @property
     def frozen(self) -> bool:
-        """Whether no more batches are wanted."""
+        """Whether the source must offer no more batches."""
         return (self.directory / FREEZE).exists()
 
     @property
     def is_freezing(self) -> bool:
-        """Whether an application has asked for an end, after some batch; asked often, so cheap."""
+        """Whether an application has asked for an end after some batch; called often, so cheap."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
             return any(entry.name.startswith(FREEZE) for entry in entries)
         return False
 
     def is_frozen(self, start: OffsetJson) -> bool:
-        """Say whether no more batches are wanted after `start`, the last one that is finished.
+        """Return whether `start`, the last finished batch, must be the last one.
 
-        An application that drains a query before its first progress cannot know which source is
-        the query's; it freezes the one that has given out this batch.
+        An application that drains a query before its first progress report does not know which
+        source belongs to the query; it freezes the one that has offered this batch.
         """
         if not self.is_freezing:
             return False
@@ -128,18 +128,18 @@ class Control:
         return self.frozen
 
     def acknowledge(self) -> None:
-        """Say that no batch is open and none will be."""
+        """Report that no batch is open and none will be."""
         (self.directory / DRAINED).touch()
 
     def excuse(self, excuse: Excuse) -> None:
-        """Say why the source is not drained."""
+        """Report why the source is not drained."""
         if excuse != self._excuse:
             write_whole(self.directory / EXCUSE, json.dumps(asdict(excuse)))
             self._excuse = excuse
 
     @property
     def is_listened(self) -> bool:
-        """Whether the application has a listener that says when a batch is over."""
+        """Whether the application has a listener that reports finished batches."""
         return (
             self._application is not None
             and self._unannounced < UNANNOUNCED_MAX
@@ -147,10 +147,10 @@ class Control:
         )
 
     def count_finished(self) -> None:
-        """Take note that Spark itself has shown that a batch is over, which a word should say.
+        """Count a batch that Spark itself has shown to be finished, which a word should report.
 
-        A listener is one of a session, and sources see only that the application has one: it may
-        be that of another session, or of one that is stopped.
+        A listener belongs to a session, and sources see only that the application has one: it may
+        belong to another session, or to a stopped one.
         """
         if not self.is_listened:
             return
@@ -164,24 +164,24 @@ class Control:
             )
 
     def word(self) -> Word | None:
-        """Return the last thing that the listener has said; costs one look at a directory."""
+        """Return the listener's last word; cheap, as it checks one directory."""
         self._read_words()
         return self._words[-1][1] if self._words else None
 
     def word_about(self, end: OffsetJson) -> Word | None:
-        """Return what the listener has said about the batch `end`, None as long as it has not.
+        """Return the listener's word about the batch `end`, None if there is none yet.
 
-        Prefer it to `word`: as long as the listener cannot know which source is a query's, it
+        Prefer it to `word`: while the listener does not know which source belongs to a query, it
         tells every source of the application.
         """
         self._read_words()
         return next((word for _, word in self._words if word.end == end), None)
 
     def refused(self, nonce: str) -> Word | None:
-        """Return the word that refuses a batch of a query, None when none does.
+        """Return the word that refuses a batch of a query, None if there is none.
 
         Args:
-            nonce: Names the query's checkpoint: no other query is meant.
+            nonce: Identifies the query's checkpoint, and so the query.
         """
         self._read_words()
         of_query = (word for _, word in self._words if nonce and word.end.get("nonce") == nonce)
@@ -203,7 +203,7 @@ class Control:
     def _read_words(self) -> None:
         try:
             changed = self.directory.stat().st_mtime_ns
-        except OSError:  # closed in the meantime
+        except OSError:  # closed meanwhile
             return
         last, read_at = self._read_at
         if changed == last and read_at - changed > CLOCK_TICK_NS:
@@ -213,48 +213,49 @@ class Control:
 
 
 def application_of_this_process() -> Path | None:
-    """Return the directory in which the sources of this process's JVM are found.
+    """Return the directory of the sources of this process's JVM.
 
     Returns:
-        None where this process has no JVM, as with Spark Connect.
+        None if this process has no JVM, as with Spark Connect.
 
     Raises:
         ControlError: The directory cannot be trusted or made.
     """
     from pyspark import SparkContext
 
-    jvm = SparkContext._jvm  # noqa: SLF001  # PySpark has no other way to the JVM
+    jvm = SparkContext._jvm  # noqa: SLF001  # PySpark has no public access to the JVM
     if jvm is None:
         return None
     process: int = jvm.java.lang.ProcessHandle.current().pid()
-    # The sources have the environment of the JVM, which need not be this process's.
+    # The sources have the JVM's environment, which may differ from this process's.
     named = (jvm.java.lang.System.getenv(name) for name in ("TMPDIR", "TEMP", "TMP"))
     folder: str | None = next(filter(None, named), None)
     return application_directory(process, folder)
 
 
 def application_directory(jvm: int, folder: str | None = None) -> Path:
-    """Return where an application and its sources meet; make it if it is not there.
+    """Return the directory shared by an application and its sources; create it if missing.
 
     It stays until the JVM has ended and another application starts.
 
     Args:
         jvm: Process id of the driver's JVM.
-        folder: Where processes that the JVM starts keep temporary files, if this is not one.
+        folder: Directory for temporary files of the JVM's child processes, if this is not one of
+            them.
 
     Raises:
         ControlError: Another user owns the directory or could write to it.
     """
     root = Path(folder or tempfile.gettempdir()) / f"kohort-{os.geteuid()}"
     _make_private(root)
-    # The time of the start keeps a later JVM with the same number from what this one leaves.
+    # The start time keeps a later JVM with the same process id from using this one's files.
     directory = root / f"{jvm}-{_started(jvm)}"
     _make_private(directory)
     return directory
 
 
 def sources_in(application: Path) -> list[Path]:
-    """Return the directories of the sources of an application, in which `say` and `freeze` write.
+    """Return the directories of an application's sources, for `say` and `freeze`.
 
     Args:
         application: What `application_directory` has returned.
@@ -265,11 +266,11 @@ def sources_in(application: Path) -> list[Path]:
 
 
 def say(sources: Iterable[Path], word: Word) -> None:
-    """Tell sources that a batch is over.
+    """Tell sources that a batch is finished.
 
     Args:
-        sources: Their directories; one whose query has ended meanwhile is passed over.
-        word: What to say.
+        sources: Their directories; one whose query has ended meanwhile is skipped.
+        word: The message.
     """
     text = json.dumps(asdict(word))
     for source in sources:
@@ -282,10 +283,10 @@ def freeze(source: Path) -> None:
 
 
 def freeze_after(sources: Iterable[Path], start: OffsetJson) -> None:
-    """Tell the source that has given out the batch `start` to offer no more after it.
+    """Tell the source that has offered the batch `start` to offer no more after it.
 
     Args:
-        sources: The sources of the application, of which at most one has given it out.
+        sources: The sources of the application; at most one of them has offered it.
         start: The batch.
     """
     for source in sources:
@@ -293,12 +294,12 @@ def freeze_after(sources: Iterable[Path], start: OffsetJson) -> None:
 
 
 def is_drained(source: Path) -> bool:
-    """Whether a source that was frozen has no open batch any more."""
+    """Whether a frozen source has no open batch any more."""
     return (source / DRAINED).exists()
 
 
 def excuse_of(source: Path) -> Excuse | None:
-    """Return why a source that was frozen is not drained yet, None as long as it says nothing."""
+    """Return why a frozen source is not drained yet, None while it gives no reason."""
     with contextlib.suppress(FileNotFoundError):
         return Excuse(**json.loads((source / EXCUSE).read_text()))
     process = source.name.removeprefix(SOURCE).partition("-")[0]
@@ -312,12 +313,12 @@ def excuse_of(source: Path) -> Excuse | None:
 
 
 def is_drained_after(source: Path, start: OffsetJson) -> bool:
-    """Whether a source has no open batch any more since `start`, after which it was frozen."""
+    """Whether a source, frozen after `start`, has no open batch any more."""
     return (source / _drained_after(start)).exists() and is_drained(source)
 
 
 def is_unique(end: Mapping[str, object]) -> bool:
-    """Whether no other query can have the same manifest, as it holds the checkpoint's nonce."""
+    """Whether the manifest is unique to one query: it holds the checkpoint's nonce."""
     return bool(end.get("nonce"))
 
 
@@ -341,7 +342,7 @@ def _words(directory: Path) -> Iterator[tuple[int, Word]]:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file that a reader sees whole or not at all; nothing where the directory is gone."""
+    """Write a file atomically; do nothing if the directory is gone."""
     draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         draft.write_text(text)
@@ -351,7 +352,7 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def _make_private(directory: Path) -> None:
-    """Make a directory for this user alone, or check that it is one.
+    """Create a directory private to this user, or check that it is one.
 
     Raises:
         ControlError: It is not.
@@ -361,10 +362,10 @@ def _make_private(directory: Path) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise ControlError(f"{directory} cannot be made: {error.strerror}") from error
+        raise ControlError(f"{directory} cannot be created: {error.strerror}") from error
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise ControlError(f"{directory} is no directory")
+        raise ControlError(f"{directory} is not a directory")
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise ControlError(
             f"{directory} belongs to user {found.st_uid} with mode "
@@ -373,7 +374,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _started(process: int) -> str:
-    """Return when a process has started, in ticks since the machine has; "" where none says."""
+    """Return when a process started, in ticks since boot; "" if not known."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -382,7 +383,7 @@ def _started(process: int) -> str:
 
 
 def _remove_left_behind(root: Path) -> None:
-    """Remove what killed processes have left: their number is free or reused now."""
+    """Remove the files of killed processes: their process ids are free or reused now."""
     if not _started(os.getpid()):
         return
     for entry in root.iterdir():

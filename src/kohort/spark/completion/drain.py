@@ -1,8 +1,8 @@
 """Stopping a query between two batches.
 
-`StreamingQuery.stop` cancels the open batch, but the Python body of a `foreachBatch` runs on to
-its end: its rows are in the sink although Spark's log says that the batch was not. `drain` stops
-where nothing is open.
+`StreamingQuery.stop` cancels the open batch, but the Python body of a `foreachBatch` runs to its
+end: its rows are in the sink although Spark's log does not have the batch. `drain` stops a query
+    while no batch is open.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POLL_S = 0.05
 
 
 class DrainError(KohortError):
-    """A query could not be drained; it was stopped all the same."""
+    """A query could not be drained; it was stopped anyway."""
 
 
 def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
@@ -49,12 +49,12 @@ def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
 
     Args:
         query: A query that reads from the kohort source.
-        timeout_s: Longest time to wait for the open batch.
+        timeout_s: Longest time to wait for the open batch, in seconds.
 
     Raises:
-        DrainError: The batch took longer, the query reads from no kohort source or its process is
-            on another machine; the query is stopped nevertheless. Or the call came from the query's
-            own `foreachBatch`; then nothing has happened.
+        DrainError: The batch took longer, the query reads from no kohort source, or its process is
+            on another machine; the query is stopped anyway. Or the call came from the query's own
+            `foreachBatch`; then nothing is changed.
         StreamingQueryException: The query had failed.
     """
     _refuse_its_own_batch(query)
@@ -78,11 +78,11 @@ def _refuse_its_own_batch(query: StreamingQuery) -> None:
     """Refuse to wait for a batch in the thread that runs it.
 
     Raises:
-        DrainError: This is its `foreachBatch`.
+        DrainError: This thread runs its `foreachBatch`.
     """
     from pyspark import SparkContext
 
-    context = SparkContext._active_spark_context  # noqa: SLF001  # PySpark has no other way to it
+    context = SparkContext._active_spark_context  # noqa: SLF001  # PySpark has no public access to it
     running = context and context.getLocalProperty("sql.streaming.queryId")
     if running is not None and running == str(query.id):
         raise DrainError(
@@ -92,16 +92,16 @@ def _refuse_its_own_batch(query: StreamingQuery) -> None:
 
 
 def _say_what_is_over(query: StreamingQuery, told: int) -> int:
-    """Tell the sources that a batch is over where no listener does.
+    """Tell the sources that a batch is finished if no listener does.
 
     Spark itself tells them at the next trigger, which may be an hour away.
 
     Args:
         query: The query.
-        told: The number of the last batch that was told.
+        told: The number of the last reported batch.
 
     Returns:
-        The same of now.
+        The new number of the last reported batch.
     """
     from kohort.spark.completion import listening
 
@@ -110,7 +110,7 @@ def _say_what_is_over(query: StreamingQuery, told: int) -> int:
     application = application_of_this_process()
     if last is None or last.batchId == told or session is None or application is None:
         return told
-    if not listening.hears(query):  # a second word about a batch would hide what the first said
+    if not listening.hears(query):  # a second word about a batch would hide the first
         listening.BatchListener(session, application).tell(last)
     return int(last.batchId)
 
@@ -119,7 +119,7 @@ def _refuse_what_will_not_come(query: StreamingQuery) -> None:
     """Stop waiting for a source that has failed.
 
     Raises:
-        DrainError: A source has failed since its last batch; Spark would hear of it at the next
+        DrainError: A source has failed since its last batch; Spark would only notice at the next
             trigger.
     """
     for excuse in map(excuse_of, _controls(query)):
@@ -139,14 +139,14 @@ def _too_late(query: StreamingQuery, timeout_s: float) -> str:
         )
     excuses = [excuse.why for excuse in map(excuse_of, _controls(query)) if excuse is not None]
     return (
-        f"{name}: its source has not said within {timeout_s:g} s that all is committed to the "
+        f"{name}: its source has not confirmed within {timeout_s:g} s that all is committed to the "
         f"group, although no batch is open ({'; '.join(excuses) or 'the source says nothing'}). "
         "The query is stopped; records that are not committed are read again when it starts"
     )
 
 
 def _is_drained(query: StreamingQuery) -> bool:
-    """Freeze the sources of a query, as far as they can be told; return whether all are drained."""
+    """Freeze the known sources of a query; return whether all are drained."""
     _refuse_other_sources(query)
     controls = _controls(query)
     if not controls:
@@ -159,7 +159,7 @@ def _is_drained(query: StreamingQuery) -> bool:
 
 
 def _is_drained_after_its_batch(query: StreamingQuery) -> bool:
-    """Freeze sources by the batches that they have given out: no progress names them yet."""
+    """Freeze sources by the batches that they have offered: no progress report names them yet."""
     application = application_of_this_process()
     ends = [end for end in _open_batches(query) if is_unique(end)]
     if application is None or not ends:
@@ -171,7 +171,7 @@ def _is_drained_after_its_batch(query: StreamingQuery) -> bool:
 
 
 def _controls(query: StreamingQuery) -> list[Path]:
-    """Return the directories of the query's sources, none as long as one is not known."""
+    """Return the directories of the query's sources; empty until all are known."""
     progress = query.lastProgress
     controls = [report.control for report in source_reports(progress)] if progress else []
     found = [control for control in controls if control is not None]
@@ -183,8 +183,8 @@ class _JavaOffset(Protocol):
 
 
 def _open_batches(query: StreamingQuery) -> Iterator[OffsetJson]:
-    """Yield the manifests of the batch that a query has begun last, one for each source."""
-    wrapper = getattr(query, "_jsq", None)  # one of Spark Connect has none
+    """Yield the manifests of the query's latest batch, one for each source."""
+    wrapper = getattr(query, "_jsq", None)  # a query of Spark Connect has none
     if wrapper is None:
         return
     offsets = wrapper.streamingQuery().availableOffsets().values().iterator()
@@ -196,7 +196,7 @@ def _open_batches(query: StreamingQuery) -> Iterator[OffsetJson]:
 
 
 def _refuse_other_sources(query: StreamingQuery) -> None:
-    """Refuse a query that has nothing to drain.
+    """Refuse a query without a source to drain.
 
     Raises:
         DrainError: It reads from no kohort source.
@@ -210,10 +210,10 @@ def _refuse_other_sources(query: StreamingQuery) -> None:
 
 
 def _refuse_other_machines(query: StreamingQuery, control: Path) -> None:
-    """Refuse what cannot work.
+    """Refuse a query whose driver is on another machine.
 
     Raises:
-        DrainError: The directory of the query's source cannot be seen here.
+        DrainError: The directory of the query's source does not exist here.
     """
     if application_of_this_process() is None:
         raise DrainError(

@@ -1,8 +1,8 @@
-"""What is known of all queries of this process, from their progress reports: lag in time, too.
+"""The state of all queries of this process, from their progress reports, with lag in time.
 
-A report tells how many records a query is behind, and not how old they are. But the ends of the
-partitions in earlier reports tell when there were how many records: the record at which the query
-is came between the last report that ended before it and the first that ended after it.
+A report has the number of records that a query is behind, but not their age. The end offsets in
+earlier reports give an estimate: the next record to read arrived between the last report with an
+end before it and the first with an end after it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SAMPLES_MAX = 512
 
 
 class LagClock:
-    """When one partition had how many records."""
+    """The history of one partition's end offset."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, int]] = []
 
     def note(self, at_s: float, end: int, position: int) -> None:
-        """Note where the partition ended, and forget what no position needs any more.
+        """Record the partition's end, and drop entries that no position needs any more.
 
         Args:
             at_s: The time, in seconds.
@@ -46,12 +46,12 @@ class LagClock:
             del self._samples[1:-1:2]
 
     def seconds_behind(self, now_s: float, position: int) -> float:
-        """Return the age of the record at `position`, 0 when there was none at the last note.
+        """Return the age of the record at `position` in seconds, 0 if there was none yet.
 
-        It is an estimate, and at least that much where the record is older than the first note.
+        It is an estimate; a lower bound if the record is older than the first note.
 
         Args:
-            now_s: The present.
+            now_s: The current time, in seconds.
             position: The next offset to read.
         """
         before: tuple[float, int] | None = None
@@ -70,14 +70,14 @@ def _between(before: tuple[float, int] | None, after: tuple[float, int], positio
 
 
 class PartitionLag(Struct, frozen=True):
-    """How far a query is behind in one partition.
+    """A query's lag in one partition.
 
     Attributes:
         query: The query's name, or its id.
         operator: Name of its member in the group.
         partition: The partition.
-        records: Records that are not read yet.
-        seconds: Age of the first of them, 0 when there is none.
+        records: Number of unread records.
+        seconds: Age of the first one in seconds, 0 if there is none.
     """
 
     query: str
@@ -88,14 +88,14 @@ class PartitionLag(Struct, frozen=True):
 
 
 class QueryState(Struct):
-    """What the reports of one run of one query say.
+    """The state of one run of one query, from its reports.
 
     Attributes:
         query_id: The query's id, which it keeps when it is restarted.
         name: Its name, or its id.
-        batches: Batches that have ended in this run.
+        batches: Number of batches finished in this run.
         rows: Records in them.
-        batch_seconds: How long the last trigger took.
+        batch_seconds: Duration of the last trigger.
         last_batch_s: When the last batch began, in seconds since 1970.
         sources: The last report of each kohort source.
         clocks: Ends of each source's partitions.
@@ -121,7 +121,7 @@ class Board:
         self._names: dict[str, str] = {}
 
     def started(self, query_id: str, name: str | None) -> None:
-        """Note that a query runs, perhaps again after it has failed.
+        """Record that a query runs, perhaps again after a failure.
 
         Args:
             query_id: Its id.
@@ -132,11 +132,11 @@ class Board:
             self._names[query_id] = name or query_id
 
     def note(self, progress: StreamingQueryProgress, reports: list[SourceReport]) -> None:
-        """Note that a batch has ended.
+        """Record that a batch has finished.
 
         Args:
             progress: Spark's report.
-            reports: What it says of the kohort sources.
+            reports: Its reports of the kohort sources.
         """
         query_id, name = str(progress.id), progress.name or str(progress.id)
         with self._lock:
@@ -150,15 +150,16 @@ class Board:
                 _note_ends(state, report)
 
     def ended(self, run_id: str, query_id: str, error: str | None) -> str | None:
-        """Note that a query has ended.
+        """Record that a query has ended.
 
         Args:
             run_id: Its run.
             query_id: Its id.
-            error: Why it has failed, None when it was stopped.
+            error: Why it failed, None if it was stopped.
 
         Returns:
-            What to say of the failure of a query that has read from a kohort source, else None.
+            A message about the failure of a query that has read from a kohort source, otherwise
+            None.
         """
         with self._lock:
             has_read = self._runs.pop(run_id, None) is not None
@@ -169,20 +170,20 @@ class Board:
             return self._failed[query_id] if has_read else None
 
     def queries(self) -> list[QueryState]:
-        """Return what is known of the queries that run."""
+        """Return the state of the running queries."""
         with self._lock:
             return list(self._runs.values())
 
     def failures(self) -> list[str]:
-        """Return why queries have failed that do not run again."""
+        """Return the failures of queries that were not restarted."""
         with self._lock:
             return list(self._failed.values())
 
     def lags(self, now_s: float) -> list[PartitionLag]:
-        """Return how far the queries are behind, as far as that is known.
+        """Return the lags of the queries, as far as they are known.
 
         Args:
-            now_s: The present, in seconds since 1970.
+            now_s: The current time, in seconds since 1970.
         """
         with self._lock:
             return [
@@ -194,7 +195,7 @@ class Board:
 
 
 def _explained(error: str) -> str:
-    """One line about an error of Spark's."""
+    """Return one line about an error of Spark's."""
     line = error.splitlines()[0][:300]
     if not line.startswith("java.io.EOFException"):
         return line

@@ -1,9 +1,9 @@
-r"""Java's regular expressions for `subscribePattern`, said in Python's.
+r"""Translate Java's regular expressions for `subscribePattern` to Python's.
 
-Topic names consist of 65 characters. So what stands for one character (a letter, a class such as
-`[a-z&&[^q]]` or `\p{Alpha}`, each with or without `(?i)`) becomes the set of those that it stands
-for, and nothing depends on how the two languages treat other characters or line ends. What cannot
-be said in Python, or depends on the version of Java, is refused by name.
+Topic names use 65 characters. So each element that matches one character (a letter, a class such as
+`[a-z&&[^q]]` or `\p{Alpha}`, each with or without `(?i)`) becomes the set of topic characters that
+it matches, and nothing depends on how the two languages treat other characters or line ends.
+Constructs that Python lacks, or that depend on the version of Java, are refused by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PROPERTIES = {
     "Blank": frozenset[str](), "Cntrl": frozenset[str](), "XDigit": _HEX,
     "Space": frozenset[str](), "IsAlphabetic": _ALPHA, "IsLatin": _ALPHA,
 }  # fmt: skip
-# With (?i) it depends on the version of Java what these match.
+# With (?i) their matches depend on the version of Java.
 _CASED = frozenset({"Lower", "Upper", "Lu", "Ll", "Lt", "IsLu", "IsLl", "IsLt"})
 _CATEGORIES = frozenset(
     re.findall("[A-Z][a-z]?", "L M N Z C P S Lu Ll Lt Lm Lo Nd Nl No Pc Pd Ps Pe Pi Pf Po")
@@ -51,7 +51,7 @@ def java_pattern(text: str) -> re.Pattern[str]:
         text: A regular expression of `java.util.regex`.
 
     Raises:
-        OptionError: It is malformed, or cannot be said in Python.
+        OptionError: It is malformed, or Python has no equivalent.
     """
     translated = _Translator(_unquoted(text)).whole()
     try:
@@ -61,7 +61,7 @@ def java_pattern(text: str) -> re.Pattern[str]:
 
 
 def _unquoted(text: str) -> str:
-    r"""Replace what stands between \Q and \E by characters that stand for themselves."""
+    r"""Replace the text between \Q and \E with escaped literals."""
     parts: list[str] = []
     at = 0
     while at < len(text):
@@ -77,7 +77,7 @@ def _unquoted(text: str) -> str:
 
 
 class _Translator:
-    """Reads the text from left to right, and returns Python's for what it has read."""
+    """Reads the text from left to right, and returns the equivalent in Python."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -102,7 +102,7 @@ class _Translator:
         return found
 
     def _taken(self, text: str) -> bool:
-        """Whether `text` comes next; then it is read."""
+        """Whether `text` comes next; consumes it if so."""
         if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
@@ -122,7 +122,7 @@ class _Translator:
     # ------------------------------------------------------------------------- expressions
 
     def _alternatives(self) -> str:
-        """Read to the end of the group; flags that are set in it end with it."""
+        """Read to the end of the group; flags set in it end with it."""
         outside = self._ignores_case
         parts: list[str] = []
         while self._peek() not in ("", ")"):
@@ -202,7 +202,7 @@ class _Translator:
             self._at += 1
             if self._text.startswith("{g}", self._at):
                 raise self._error("\\b{g}")
-            return f"(?:\\{anchors[found]})"  # in a group, as Python repeats no bare anchor
+            return f"(?:\\{anchors[found]})"  # in a group, as Python cannot repeat a bare anchor
         if found in "123456789" and found:
             return self._reference()
         if self._taken("k<"):
@@ -213,7 +213,7 @@ class _Translator:
         return _shown(self._escaped())
 
     def _reference(self) -> str:
-        """Read the number of a group: as many digits as make one that is there."""
+        """Read the number of a group: the longest run of digits that names an existing group."""
         number = int(self._next())
         while self._peek().isdecimal() and number * 10 + int(self._peek()) <= self._groups:
             number = number * 10 + int(self._next())
@@ -225,7 +225,7 @@ class _Translator:
         return f"(?{'i' if self._ignores_case else ''}:{reference})"
 
     def _escaped(self) -> frozenset[str]:
-        """Read an escape that stands for one character, in a class or outside."""
+        """Read an escape that matches one character, inside or outside a class."""
         found = self._next()
         if found.lower() in _CLASSES and found:
             chosen = _CLASSES[found.lower()]
@@ -237,7 +237,7 @@ class _Translator:
         return self._literal(self._character())
 
     def _character(self) -> str:
-        """Read what follows a backslash and stands for one certain character."""
+        """Read an escape for one specific character, after its backslash."""
         found = self._next()
         if found in _CONTROLS:
             return chr(_CONTROLS[found])
@@ -275,14 +275,14 @@ class _Translator:
     # ----------------------------------------------------------------------------- classes
 
     def _class(self) -> frozenset[str]:
-        """Read a class whose `[` is read."""
+        """Read a class, after its `[`."""
         negated = self._taken("^")
         found = self._union()
-        self._at += 1  # the ] that ended it
+        self._at += 1  # the closing ]
         return LEGAL - found if negated else found
 
     def _union(self) -> frozenset[str]:
-        """Read to the `]` of the class; the first thing may be a `]` that stands for itself."""
+        """Read to the `]` of the class; a `]` at the start is a literal."""
         found: frozenset[str] | None = None
         while found is None or self._peek() != "]":
             if not self._peek():
@@ -296,7 +296,7 @@ class _Translator:
         return found
 
     def _right(self) -> frozenset[str]:
-        """Read what follows `&&`: classes, and then everything to the end."""
+        """Read the right side of `&&`: classes, and then everything to the end."""
         found: frozenset[str] = frozenset()
         if self._peek() in ("]", "&"):
             raise self._error("nothing after &&")
@@ -329,14 +329,14 @@ class _Translator:
         return self._folded(lambda c: c == character)
 
     def _folded(self, includes: Callable[[str], bool]) -> frozenset[str]:
-        """Return the characters of topic names that are meant, in both cases if need be."""
+        """Return the matching characters of topic names, in both cases if case is ignored."""
         if not self._ignores_case:
             return frozenset(filter(includes, LEGAL))
         return frozenset(c for c in LEGAL if includes(c.lower()) or includes(c.upper()))
 
 
 def _shown(characters: frozenset[str]) -> str:
-    """Say a set of characters in Python's language."""
+    """Return a set of characters in Python's syntax."""
     if not characters:
         return _NOTHING
     if len(characters) == 1:

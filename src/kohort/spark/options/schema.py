@@ -32,7 +32,7 @@ def check_columns(columns: Sequence[str] | None) -> None:
         columns: Names of columns, None for all.
 
     Raises:
-        OptionError: There are none, one is not known, or one is named twice.
+        OptionError: The list is empty, or a name is unknown or repeated.
     """
     if columns is None:
         return
@@ -46,10 +46,10 @@ def check_columns(columns: Sequence[str] | None) -> None:
 
 
 def column_names(columns: Sequence[str] | None, include_headers: bool) -> tuple[str, ...]:
-    """Return the columns to read, in their order.
+    """Return the columns to read, in order.
 
     Args:
-        columns: The option `columns`; it may name `headers`, too.
+        columns: The option `columns`; it may also name `headers`.
         include_headers: Whether all columns are to include `headers`.
     """
     if columns is not None:
@@ -61,7 +61,7 @@ def source_schema(names: Sequence[str]) -> StructType:
     """Return the schema of the source.
 
     Args:
-        names: The columns, in their order.
+        names: The columns, in order.
     """
     from pyspark.sql import types
 
@@ -79,14 +79,15 @@ def source_schema(names: Sequence[str]) -> StructType:
 
 
 def checked_columns(schema: StructType | None, own: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns to read: those of the schema that Spark has, which may be the user's.
+    """Return the columns to read: those of Spark's schema, which may be the user's.
 
     Args:
-        schema: What `.schema(...)` or a table says, else the source's own schema; None for that.
-        own: The columns that the options ask for.
+        schema: The schema of `.schema(...)` or of a table, otherwise the source's own; None for
+            that.
+        own: The columns that the options select.
 
     Raises:
-        OptionError: A column is not one of the source's, or has another type.
+        OptionError: The source lacks a column, or has it with a different type.
     """
     if schema is None:
         return tuple(own)

@@ -46,10 +46,10 @@ __all__ = [
     "unknown_option",
 ]
 
-# `member`: of the group. `commitOnly`: owns all partitions and commits to the group without being
-# in it. `none`: neither, as Spark's own source.
+# `member`: joins the group. `commitOnly`: owns all partitions and commits to the group without
+# joining it. `none`: neither, like Spark's own source.
 GroupMode: TypeAlias = Literal["member", "commitOnly", "none"]
-# What to believe when the group's offsets and the checkpoint disagree; None: which is newer.
+# Which of the group's offsets and the checkpoint applies if they disagree; None: the newer one.
 Positions: TypeAlias = Literal["group", "checkpoint", "fail"]
 Strategy: TypeAlias = Literal["error", "latest"]
 
@@ -57,7 +57,7 @@ GROUP_MODES: tuple[GroupMode, ...] = ("member", "commitOnly", "none")
 POSITIONS: tuple[Positions, ...] = ("group", "checkpoint", "fail")
 STRATEGIES: tuple[Strategy, ...] = ("error", "latest")
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
-# Kafka takes 4096 bytes for an offset's metadata, and the source needs some of them itself.
+# Kafka limits an offset's metadata to 4096 bytes, and the source needs some of them itself.
 COMMIT_METADATA_LENGTH = 1000
 
 OPTIONS = (
@@ -88,7 +88,7 @@ OPTIONS = (
     *REGION_OPTIONS,
 )
 
-# Options of Spark's own source that change nothing here, and what does the same.
+# Options of Spark's own source that have no effect here, and their replacements.
 SPARK_ONLY = {
     "kafkaConsumer.pollTimeoutMs": "kafka.default.api.timeout.ms says how long an executor waits",
     "fetchOffset.numRetries": "kafka.default.api.timeout.ms says how long offsets are asked for",
@@ -96,28 +96,28 @@ SPARK_ONLY = {
     "groupIdPrefix": "no group id is made up; kafka.group.id names the group",
 }
 
-# What Spark adds to the options of a table by itself, and the writer's option of a table that is
-# written to, too.
+# Options that Spark adds to a table by itself, and the writer's option of a table that is also
+# written to.
 TABLE_KEYS = (
     "provider", "owner", "path", "location", "comment", "external", "is_managed_location",
     "table_type", "collation", "topic",
 )  # fmt: skip
 
-# Options that only a stream has.
+# Options of streams only.
 STREAM_ONLY = (
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupMode", "positions",
     "exclusive", "checkpointLocation", "commitMetadata",
 )  # fmt: skip
 
-# One of them says what to read.
+# One of these selects what to read.
 SELECTIONS = ("subscribe", "subscribePattern", "assign", "table")
 
-# The first that is given counts.
+# The first one given applies.
 STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 SPLITS = ("minPartitions", "maxRecordsPerPartition")
 ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
-# Kafka settings that would contradict what the source does, and what to do instead.
+# Kafka settings that conflict with the source, and what to do instead.
 REFUSED = {
     "auto.offset.reset": "set startingOffsets to say where to start; the source manages offsets "
     "itself so that no record is missed when partitions are added",
@@ -136,8 +136,8 @@ REFUSED = {
 class SourceOptions(Struct, frozen=True, kw_only=True):
     """The options of one `load()`, checked.
 
-    Of the options that say where to start, only the one that counts is set: `starting_timestamp`
-    before `starting_offsets_by_timestamp` before `starting_offsets`. So it is with the end.
+    Of the options for the start, only the one that applies is set: `starting_timestamp` before
+    `starting_offsets_by_timestamp` before `starting_offsets`. The same holds for the end.
 
     Attributes:
         bootstrap_servers: `host:port`, comma separated.
@@ -152,23 +152,23 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
         ending_offsets: Where a batch read ends; None when not given, which is `latest`.
         ending_timestamp: Where all partitions end, in milliseconds.
         ending_offsets_by_timestamp: The same by partition.
-        fail_on_data_loss: Whether records that are gone are an error; else a warning.
-        min_partitions: Tasks of a batch at least.
-        max_records_per_partition: Records of a task at most.
-        max_offsets_per_trigger: Records per batch at most, None for all that there are.
+        fail_on_data_loss: Whether lost records are an error; otherwise a warning.
+        min_partitions: Minimum number of tasks of a batch.
+        max_records_per_partition: Maximum number of records of a task.
+        max_offsets_per_trigger: Maximum number of records per batch, None for no limit.
         min_offsets_per_trigger: Records to wait for before a batch.
-        max_trigger_delay_ms: How long to wait for them.
+        max_trigger_delay_ms: How long to wait for them, in milliseconds.
         include_headers: Whether there is a column `headers`.
         columns: The columns to read, None for all.
-        group_mode: What the query has to do with its group.
-        positions: What to believe when the group's offsets and the checkpoint disagree.
+        group_mode: How the query uses its group.
+        positions: Which of the group's offsets and the checkpoint applies if they disagree.
         exclusive: Whether the query must be alone in its group.
-        checkpoint_location: Where Spark's checkpoint of the query is.
+        checkpoint_location: The location of the query's Spark checkpoint.
         commit_metadata: The user's text in the metadata of every commit.
         region: The consistent region that the query is an operator of, None for none.
         settings: Kafka client settings by Kafka's own names, without the prefix `kafka.`. They may
-            have secrets, so they are in no text about these options.
-        given: Names of the options that were given, but for those of Kafka's client.
+            contain secrets, so no text about these options shows them.
+        given: Names of the given options, except those of Kafka's client.
     """
 
     bootstrap_servers: str
@@ -205,7 +205,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def is_table(self) -> bool:
-        """Whether a batch read gives the last value of each key."""
+        """Whether a batch read returns the last value of each key."""
         return "table" in self.given
 
     @property
@@ -215,17 +215,17 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def operator(self) -> str:
-        """Name of this query's member in manifests and to people: `kafka.client.id`."""
+        """Name of this query's member in manifests and messages: `kafka.client.id`."""
         return self.settings.get("client.id", "kohort-spark")
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The columns to read, in their order."""
+        """The columns to read, in order."""
         return column_names(self.columns, self.include_headers)
 
     @property
     def selection(self) -> str:
-        """What is read, for people."""
+        """A readable description of what is read."""
         if self.pattern is not None:
             return f"topics that match {self.pattern!r}"
         if self.assigned:
@@ -237,7 +237,7 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
     """Check the options of a `load()`.
 
     Args:
-        raw: Options as Spark hands them over; case does not matter.
+        raw: Options as Spark passes them; their case does not matter.
 
     Raises:
         OptionError: Names the option and what to do.
@@ -255,7 +255,7 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
         raise OptionError("kafka.bootstrap.servers is required: host:port of one or more brokers")
     values = Values(options)
     region = region_options(values)
-    if region is not None:  # as all operators of a region read
+    if region is not None:  # all operators of a region read this way
         settings.setdefault("isolation.level", "read_committed")
     topics, assigned, pattern = _selection(values)
     start, end = _first(STARTS, values), _first(ENDS, values)
@@ -348,7 +348,7 @@ def ignored_options(options: SourceOptions, *, is_stream: bool) -> list[str]:
 
     Args:
         options: The options of the `load()`.
-        is_stream: Whether it is for a stream, else for a batch read.
+        is_stream: Whether it is for a stream; otherwise for a batch read.
     """
     given = options.given
     notes = [f"{name}: {why}" for name, why in SPARK_ONLY.items() if name in given]
@@ -367,7 +367,7 @@ def unknown_option(key: str, known: Sequence[str]) -> OptionError:
 
     Args:
         key: The option as it was given.
-        known: The options there are, beside those of Kafka's client.
+        known: The known options, besides those of Kafka's client.
     """
     names = {name.lower(): name for name in (*known, "kafka.bootstrap.servers", "kafka.group.id")}
     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
@@ -399,7 +399,7 @@ def _check_settings(settings: Mapping[str, str]) -> None:
 def _selection(
     values: Values,
 ) -> tuple[tuple[str, ...], tuple[TopicPartition, ...], str | None]:
-    """Return topics, partitions and pattern: what exactly one of three options says."""
+    """Return topics, partitions and pattern, from the one of three options that is given."""
     given = [name for name in SELECTIONS if name in values]
     if not given:
         hint = "; topic says where to write" if "topic" in values else ""
@@ -426,7 +426,7 @@ def _selection(
 
 
 def _group_mode(values: Values) -> GroupMode:
-    """Return what is given; partitions that are named by hand cannot be had as a member."""
+    """Return the group mode; a member cannot choose its partitions."""
     given = values.word("groupMode", GROUP_MODES)
     return given or ("commitOnly" if "assign" in values else "member")
 
@@ -440,7 +440,7 @@ def _check_together(options: SourceOptions) -> None:
     if least is not None and most is not None and least > most:
         raise OptionError(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
     if options.starting_offsets == "committed" and not options.group_id:
-        raise OptionError("startingOffsets=committed needs kafka.group.id: whose offsets they are")
+        raise OptionError("startingOffsets=committed needs kafka.group.id: their group")
     if len(options.commit_metadata or "") > COMMIT_METADATA_LENGTH:
         raise OptionError(f"commitMetadata has more than {COMMIT_METADATA_LENGTH} characters")
     check_columns(options.columns)
@@ -462,7 +462,7 @@ def _by_partition(options: SourceOptions) -> dict[str, Mapping[TopicPartition, i
 def _check_selected(
     name: str, wanted: Mapping[TopicPartition, int], options: SourceOptions
 ) -> None:
-    """Check that an option names what the query reads; for a pattern only the brokers know."""
+    """Check that an option names topics that the query reads; with a pattern only brokers know."""
     for partition in wanted:
         if options.assigned and partition not in options.assigned:
             shown = f"{partition.topic}-{partition.partition}"
@@ -472,7 +472,7 @@ def _check_selected(
 
 
 def _check_order(options: SourceOptions) -> None:
-    """Check that nothing ends before it starts, as far as the options alone tell."""
+    """Check that no range ends before it starts, as far as the options alone show."""
     start, end = options.starting_timestamp, options.ending_timestamp
     if start is not None and end is not None and start > end >= 0:
         raise OptionError(f"startingTimestamp={start} is after endingTimestamp={end}")

@@ -1,8 +1,8 @@
-"""`CREATE TABLE ... USING kohort`: how the options of a table reach its reader.
+"""`CREATE TABLE ... USING kohort`: pass a table's options to its reader.
 
-Spark keeps the options of a table in its catalogue, and gives them to a Python source once: when
-the table is created and the source says its columns. A reader of the table gets the columns alone
-(seen in 4.3). So the source writes the options into the metadata of the last column.
+Spark keeps the options of a table in its catalog, and passes them to a Python source once: when the
+table is created and the source returns its schema. A reader of the table gets only the schema (seen
+in 4.3). So the source writes the options into the metadata of the last column.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _BOOTSTRAP = "kafka.bootstrap.servers"
 
 
 def is_table(raw: Mapping[str, str]) -> bool:
-    """Whether the options are those of a table that is being created."""
+    """Whether the options belong to a table that is being created."""
     return "provider" in raw
 
 
 def table_options(raw: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table without its properties and what Spark adds.
+    """Return the options of a table without its properties and Spark's additions.
 
     Args:
-        raw: Options as Spark hands them over; those that the user gave are there once more, with
-            `option.` before their names.
+        raw: Options as Spark passes them; the user's options appear twice, once prefixed with
+            `option.`.
     """
     given = {key for key in raw if f"option.{key}" in raw}
     known = given or raw.keys() - set(TABLE_KEYS)
@@ -48,7 +48,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
         options: The table's options.
 
     Raises:
-        OptionError: One of them is a secret: metadata is visible to all users.
+        OptionError: One of the options is a secret: metadata is visible to all users.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -64,14 +64,14 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def with_table_options(raw: Mapping[str, str], schema: StructType | None) -> dict[str, str]:
-    """Return the options of a read, those of its table included.
+    """Return the options of a read, including those of its table.
 
     Args:
-        raw: Options as Spark hands them over; they come before those of the table.
-        schema: The columns that Spark has; None when there is no table.
+        raw: Options as Spark passes them; they override the table's.
+        schema: Spark's columns; None if there is no table.
 
     Raises:
-        OptionError: Spark has kept the options of a table to itself.
+        OptionError: Spark did not pass on the options of a table.
     """
     texts = (each.metadata.get(METADATA_KEY) for each in (schema.fields if schema else []))
     kept: dict[str, str] = next((json.loads(text) for text in texts if text), {})

@@ -14,7 +14,7 @@ EARLIEST = -2
 LATEST = -1
 
 # Where to start or end: a word for all partitions, or an offset (or -2, -1) for some. `committed`
-# is where the group stands.
+# is the group's offset.
 Offsets: TypeAlias = Literal["earliest", "latest", "committed"] | Mapping[TopicPartition, int]
 # Milliseconds since 1970, or -1 (latest) and -2 (earliest), as in Spark's own source.
 Timestamps: TypeAlias = Mapping[TopicPartition, int]
@@ -59,14 +59,14 @@ class Values:
         return name.lower() in self._texts
 
     def text(self, name: str) -> str | None:
-        """Return the text without blanks around it; None when it is not given or empty."""
+        """Return the text without surrounding blanks; None if it is missing or empty."""
         return self._texts.get(name.lower(), "").strip() or None
 
     def number(self, name: str, least: int = 1) -> int | None:
         """Return a whole number.
 
         Raises:
-            OptionError: It is none, or below `least`.
+            OptionError: The value is not a whole number, or below `least`.
         """
         text = self._given(name)
         if text is None:
@@ -77,10 +77,10 @@ class Values:
         return int(text)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a truth value.
+        """Return a boolean.
 
         Raises:
-            OptionError: It is neither `true` nor `false`.
+            OptionError: The value is neither `true` nor `false`.
         """
         text = self._given(name)
         if text is None:
@@ -93,7 +93,7 @@ class Values:
         """Return one of some words, spelled as in `words`.
 
         Raises:
-            OptionError: It is none of them.
+            OptionError: The value is none of them.
         """
         text = self._given(name)
         if text is None:
@@ -104,10 +104,10 @@ class Values:
         return found
 
     def duration_ms(self, name: str, default: int) -> int:
-        """Return a time such as `15m`, in milliseconds, which is also the unit when none is named.
+        """Return a duration such as `15m`, in milliseconds, also the default unit.
 
         Raises:
-            OptionError: It is no time.
+            OptionError: The value is not a duration.
         """
         text = self._given(name)
         if text is None:
@@ -119,7 +119,7 @@ class Values:
         return int(int(found[1]) * _UNITS[found[2] or "ms"])
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Return what stands between commas."""
+        """Return the comma-separated names."""
         text = self._texts.get(name.lower(), "")
         return tuple(each.strip() for each in text.split(",") if each.strip())
 
@@ -141,7 +141,7 @@ class Values:
         found = self._json(name, text, kinds, _by_partition)
         for partition, offset in found.items():
             if offset < least:
-                raise OptionError(f"{name}: {offset} is no offset of {_shown(partition)}")
+                raise OptionError(f"{name}: {offset} is not an offset of {_shown(partition)}")
         return found
 
     def timestamp(self, name: str) -> int | None:
@@ -171,14 +171,14 @@ class Values:
         found = self._json(name, text, f"JSON like {_TIMES_LIKE} (milliseconds)", _by_partition)
         for partition, timestamp in found.items():
             if timestamp < EARLIEST:
-                raise OptionError(f"{name}: {timestamp} is no timestamp of {_shown(partition)}")
+                raise OptionError(f"{name}: {timestamp} is not a timestamp of {_shown(partition)}")
         return found
 
     def partitions(self, name: str) -> tuple[TopicPartition, ...]:
         """Return partitions by topic.
 
         Raises:
-            OptionError: They are malformed, or there are none.
+            OptionError: They are malformed, or none is given.
         """
         text = self._given(name) or ""
         found = self._json(name, text, f"JSON like {_ASSIGN_LIKE}", _partition_list)

@@ -11,7 +11,7 @@ from kohort.spark.options.source import OPTIONS, SPARK_ONLY, OptionError, unknow
 
 WRITE_OPTIONS = ("topic", "includeHeaders")
 
-# What Spark adds to the options of a sink and of a table by itself.
+# Options that Spark adds to a sink and to a table by itself.
 SPARKS_OWN = frozenset(
     {
         "checkpointlocation", "collation", "comment", "external", "is_managed_location",
@@ -19,7 +19,7 @@ SPARKS_OWN = frozenset(
     }
 )  # fmt: skip
 
-# Kafka settings that would contradict what the writer does, and what to do instead.
+# Kafka settings that conflict with the writer, and what to do instead.
 REFUSED = {
     "key.serializer": "keys are strings or bytes, which are written as they are; encode them with "
     "DataFrame operations",
@@ -36,9 +36,9 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The options of one `save()` or `start()`, checked.
 
     Attributes:
-        topic: Where all rows go; None when the column `topic` says it.
-        settings: Producer settings by Kafka's own names, without the prefix `kafka.`. They may have
-            secrets, so they are in no text about these options.
+        topic: The topic of all rows; None if the column `topic` gives it.
+        settings: Producer settings by Kafka's own names, without the prefix `kafka.`. They may
+            contain secrets, so no text about these options shows them.
     """
 
     topic: str | None = None
@@ -52,10 +52,10 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
 def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
     """Check the options of a write.
 
-    Options for reading are left alone, because a table of the catalogue has both.
+    Options for reading are ignored, because a table of the catalog has both.
 
     Args:
-        raw: Options as Spark hands them over; case does not matter.
+        raw: Options as Spark passes them; their case does not matter.
 
     Raises:
         OptionError: Names the option and what to do.
@@ -106,7 +106,7 @@ def _check_settings(settings: Mapping[str, str]) -> None:
 
 
 def _check_flag(name: str, options: Mapping[str, str]) -> None:
-    """Check an option of Spark's own that changes nothing: a column `headers` is always written."""
+    """Check an option of Spark's that has no effect: a column `headers` is always written."""
     text = options.get(name.lower(), "true")
     if text.strip().lower() not in ("true", "false"):
         raise OptionError(f"{name} must be true or false, not {text!r}")
