@@ -1,9 +1,9 @@
-"""Telling the source that a batch is over, as soon as Spark says so.
+"""Tell the source that a batch is finished as soon as Spark reports it.
 
 Spark asks a source for the next batch at the next trigger, and only that tells the source that the
-last one is in the sink. With a trigger every ten minutes a finished batch looks open for ten
-minutes, and a rebalance waits for it. A listener in the application hears of each batch when it is
-over, and passes it on to the source's process.
+last one is in the sink. With a trigger every ten minutes, a finished batch looks open for ten
+minutes, and a rebalance waits for it. A listener in the application is notified when each batch
+finishes, and passes that on to the source's process.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ log = logging.getLogger("kohort.spark")
 
 
 class ListeningError(KohortError):
-    """Batches of this session cannot be listened to."""
+    """A listener cannot be installed in this session."""
 
 
 class Listening:
-    """What `install` has put into a session.
+    """A handle for what `install` has added to a session.
 
     Args:
         spark: The session.
-        application: The directory in which its sources are found.
+        application: The directory of its sources.
     """
 
     def __init__(self, spark: SparkSession, application: Path) -> None:
@@ -66,11 +66,11 @@ class Listening:
 
     @property
     def metrics_port(self) -> int | None:
-        """The port at which this process serves metrics, None when it does not."""
+        """The port on which this process serves metrics, None if it does not."""
         return _exporters[0].port if _exporters else None
 
     def close(self) -> None:
-        """Stop listening; sources learn of a batch's end at the next trigger again."""
+        """Stop listening; sources then learn that a batch is finished at the next trigger again."""
         _installed.pop(_session_id(self._spark), None)
         if not _installed:
             self._mark.unlink(missing_ok=True)
@@ -80,11 +80,11 @@ class Listening:
 
 
 class BatchListener(StreamingQueryListener):
-    """Passes on to the source's process that a batch is over.
+    """Tells the source's process that a batch is finished.
 
     Args:
-        spark: The session whose queries are listened to.
-        application: The directory in which the sources are found.
+        spark: The session with the queries.
+        application: The directory of the sources.
     """
 
     def __init__(self, spark: SparkSession, application: Path) -> None:
@@ -92,21 +92,21 @@ class BatchListener(StreamingQueryListener):
         self._application = application
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
-        """Take note that the query runs, again perhaps; no batch is over."""
+        """Record that the query runs, perhaps again; no batch is finished."""
         _board.started(str(event.id), event.name)
         _sinks.started(str(event.runId), checkpoint_of(self._spark, str(event.id)))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
-        """Pass on that a batch is in the sink and in Spark's commit log."""
+        """Tell the source that a batch is in the sink and in Spark's commit log."""
         reports = self.tell(event.progress)
         if reports:
             _board.note(event.progress, reports)
 
     def tell(self, progress: StreamingQueryProgress) -> list[SourceReport]:
-        """Tell the sources of a query that the batch of a progress report is over.
+        """Tell the sources of a query that the batch of a progress report is finished.
 
         Returns:
-            What the report says of them.
+            The report's entries for them.
         """
         reports = source_reports(progress)
         if reports:
@@ -116,17 +116,17 @@ class BatchListener(StreamingQueryListener):
         return reports
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
-        """Do nothing: the last batch was over before."""
+        """Do nothing: the last batch was already finished."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
-        """Say nothing to the source: a batch that failed is not over."""
+        """Tell the source nothing: a failed batch is not finished."""
         failure = _board.ended(str(event.runId), str(event.id), event.exception)
         if failure is not None:
             log.error("%s", failure)
         _sinks.ended(str(event.runId))
 
     def _look(self, progress: StreamingQueryProgress) -> Verdict:
-        """Look at the query's sink, and say in the application's log what the source refuses."""
+        """Check the query's sink, and log in the application what the source refuses."""
         query, run = str(progress.id), str(progress.runId)
         if not _sinks.knows(run):  # a query that had begun before
             _sinks.started(run, checkpoint_of(self._spark, query))
@@ -149,7 +149,7 @@ class BatchListener(StreamingQueryListener):
         )
         if report.control is not None:
             say([report.control], word)
-        elif is_unique(report.end):  # a repeated batch: which source is this query's is not known
+        elif is_unique(report.end):  # a replayed batch: its source is not known
             say(sources_in(self._application), word)
         else:
             log.info(
@@ -160,7 +160,7 @@ class BatchListener(StreamingQueryListener):
             )
 
 
-# What is known of all queries of this process, by session, and of all sessions.
+# The state of all queries of this process, and the listeners of all sessions.
 _installed: dict[str, Listening] = {}
 _board = Board()
 _sinks = SinkWatch()
@@ -170,27 +170,28 @@ _exporters: list[Exporter] = []
 def install(
     spark: SparkSession, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1"
 ) -> Listening:
-    """Have the sources of a session's queries know at once when a batch is over.
+    """Notify the sources of a session's queries as soon as a batch is finished.
 
-    Call it once for each session that starts queries, before it does; a second call changes
-    nothing. Without it a finished batch looks open until the next trigger, and a query must be
-    alone in its group, unless its source has the option `checkpointLocation`.
+    Call it once for each session, before the session starts queries; a second call has no effect.
+    Without it a finished batch looks open until the next trigger, and a query must be alone in its
+    group unless its source has the option `checkpointLocation`.
 
     Args:
         spark: A session of the driver's own process, not of Spark Connect.
-        metrics_port: Serve metrics for Prometheus and `/healthz` at this port, 0 for one that is
-            free; there is one server for all sessions. Needs the extra `kohort[metrics]`.
-        metrics_host: Where to serve them: by default only on this machine, "0.0.0.0" for all.
+        metrics_port: Serve metrics for Prometheus and `/healthz` on this port, 0 for any free port;
+            one server serves all sessions. Needs the extra `kohort[metrics]`.
+        metrics_host: Address to serve them on: by default only this machine, "0.0.0.0" for all
+            interfaces.
 
     Returns:
-        A handle to close it again, which is optional.
+        A handle with which to remove the listener; closing it is optional.
 
     Raises:
         SparkVersionError: Spark is too old.
         ListeningError: The session is one of Spark Connect.
-        MetricsError: prometheus_client is missing, the port is taken, or metrics are served at
-            another one already.
-        ControlError: The directory for the words cannot be trusted or made.
+        MetricsError: prometheus_client is missing, the port is taken, or metrics are already served
+            on another one.
+        ControlError: The directory for messages is not safe or cannot be created.
     """
     check_spark()
     _refuse_connect(spark)
@@ -206,23 +207,23 @@ def install(
 
 
 def install_where_possible(spark: SparkSession | None) -> None:
-    """Do what `install` does, for a sink that may share its group; where it cannot, say so.
+    """Call `install` for a sink that may share its group; log if that is not possible.
 
     Args:
-        spark: The session that starts the query; None where there is none yet.
+        spark: The session that starts the query; None if there is none yet.
     """
     if spark is None or not hasattr(spark, "_jsparkSession"):  # Spark Connect
         return
     try:
         install(spark)
-    except SparkVersionError:  # one that cannot run the source either
+    except SparkVersionError:  # it cannot run the source either
         return
     except ControlError as error:
         log.warning("kohort.spark.install is not possible here: %s", error)
 
 
 def present_session() -> SparkSession | None:
-    """Return the session of this thread, or else the one that this process made first."""
+    """Return the session of this thread, otherwise the first one that this process created."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001  # of another thread
@@ -230,12 +231,12 @@ def present_session() -> SparkSession | None:
 
 def hears(query: StreamingQuery) -> bool:
     """Whether the session that has started a query has a listener."""
-    wrapper = getattr(query, "_jsq", None)  # one of Spark Connect has none
+    wrapper = getattr(query, "_jsq", None)  # a query of Spark Connect has none
     return wrapper is not None and str(wrapper.sparkSession().sessionUUID()) in _installed
 
 
 def _serve(host: str, port: int) -> None:
-    """Serve the metrics of all sessions, unless they are served there already."""
+    """Serve the metrics of all sessions, unless they are already served there."""
     if not _exporters:
         _exporters.append(Exporter(_board, host, port))
     elif _exporters[0].asked != (host, port):
@@ -246,7 +247,7 @@ def _serve(host: str, port: int) -> None:
 
 
 def _session_id(spark: SparkSession) -> str:
-    session: str = spark._jsparkSession.sessionUUID()  # noqa: SLF001  # PySpark has no other way to it
+    session: str = spark._jsparkSession.sessionUUID()  # noqa: SLF001  # PySpark has no public access to it
     return session
 
 

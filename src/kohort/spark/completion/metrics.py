@@ -28,9 +28,9 @@ class Exporter:
     """Serves `/metrics` and `/healthz` until it is closed.
 
     Args:
-        board: What is known of the queries.
+        board: The state of the queries.
         host: Address to listen on.
-        port: Port to listen on, 0 for one that is free.
+        port: Port to listen on, 0 for any free port.
 
     Raises:
         MetricsError: prometheus_client is not installed, or the port is taken.
@@ -45,7 +45,7 @@ class Exporter:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which it listens."""
         return self._server.server_port
 
     def close(self) -> None:
@@ -55,17 +55,17 @@ class Exporter:
 
 
 class BoardCollector:
-    """Makes Prometheus's metrics of the queries.
+    """Turns the state of queries into Prometheus metrics.
 
     Args:
-        board: What is known of them.
+        board: The state of the queries.
     """
 
     def __init__(self, board: Board) -> None:
         self._board = board
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         yield from self._lags()
         yield from self._batches()
         yield from self._members()
@@ -75,12 +75,12 @@ class BoardCollector:
 
         records = GaugeMetricFamily(
             "kohort_spark_offsets_behind_latest",
-            "Records of the partition that the query had not read when its last batch was made.",
+            "Unread records of the partition when the query's last batch was planned.",
             labels=PARTITION,
         )
         seconds = GaugeMetricFamily(
             "kohort_spark_seconds_behind_latest",
-            "Age of the first record of the partition that the query has not read (estimated).",
+            "Age of the first unread record of the partition (estimated).",
             labels=PARTITION,
         )
         for lag in self._board.lags(time.time()):
@@ -105,10 +105,10 @@ class BoardCollector:
             labels=QUERY,
         )
         batches = CounterMetricFamily(
-            "kohort_spark_batches", "Batches of the query that have ended.", labels=QUERY
+            "kohort_spark_batches", "Finished batches of the query.", labels=QUERY
         )
         rows = CounterMetricFamily(
-            "kohort_spark_records", "Records in batches that have ended.", labels=QUERY
+            "kohort_spark_records", "Records in finished batches.", labels=QUERY
         )
         for query in self._board.queries():
             duration.add_metric((query.name,), query.batch_seconds)
@@ -122,7 +122,7 @@ class BoardCollector:
 
         owned = GaugeMetricFamily(
             "kohort_spark_owned_partitions",
-            "Partitions that the group had given to the query when its last batch was made.",
+            "Partitions that the query owned when its last batch was planned.",
             labels=SOURCE,
         )
         epoch = GaugeMetricFamily(
@@ -168,7 +168,7 @@ def _server(board: Board, host: str, port: int) -> ThreadingHTTPServer:
                 self._answer(HTTPStatus.NOT_FOUND, b"there are /metrics and /healthz\n")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is http.server's
-            """Say nothing: a line per scrape would fill the driver's log."""
+            """Log nothing: a line per scrape would fill the driver's log."""
 
         def _answer(
             self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"

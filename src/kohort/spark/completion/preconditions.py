@@ -1,9 +1,9 @@
-"""Whether a batch that Spark has finished may be committed to the group.
+"""Decide whether a batch that Spark has finished may be committed to the group.
 
-Two kinds of queries look as if all were well and are not: one whose file sink skips batches, and
-one that keeps state while another member reads a part of its keys. Both are found out after a
-batch, from what the listener of `kohort.spark.install` says, and before its commit. Where it says
-nothing, a query must not share its group.
+Two kinds of queries fail silently: one whose file sink skips batches, and one that keeps state
+while another member reads a part of its keys. Both are detected after a batch and before its
+commit, from the words of the listener of `kohort.spark.install`. Without a listener, a query must
+not share its group.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = logging.getLogger("kohort.spark")
 
 
 class Guard:
-    """Refuses what must not be committed; asked by Spark's thread and by the member's.
+    """Refuses commits that must not happen; called by Spark's thread and by the member's.
 
     Args:
         options: The query's options.
-        signs: What the listener has said.
-        placing: Knows the topics and what the group has committed.
+        signs: The listener's words.
+        placing: Has the topics and the group's committed offsets.
     """
 
     def __init__(self, options: SourceOptions, signs: Signs, placing: Placing) -> None:
@@ -58,7 +58,7 @@ class Guard:
             checkpoint: Where the query's last batch ended; empty for a new query.
 
         Raises:
-            SinkError: The group has members, and nothing tells what the query's sink does.
+            SinkError: The group has members, and the state of the query's sink is unknown.
             KafkaError: The brokers do not tell.
         """
         if self._is_blind:
@@ -71,7 +71,7 @@ class Guard:
             membership: The query's member.
 
         Raises:
-            SinkError: Other members have come, and nothing tells what the query's sink does.
+            SinkError: Other members have joined, and the state of the query's sink is unknown.
             KafkaError: The brokers do not tell.
         """
         has_all = membership.has_all(self._placing.partitions())
@@ -90,16 +90,16 @@ class Guard:
         return membership.has_all(self._placing.partitions()) is False
 
     def check(self, membership: Membership) -> None:
-        """Check that finished batches may be committed; a refusal is for good.
+        """Check that finished batches may be committed; a refusal is permanent.
 
         Args:
             membership: The query's member.
 
         Raises:
             SinkError: The sink has skipped a batch, or another member writes to it too; or there
-                are other members, and nothing tells what the sink does.
-            ExclusiveGroupError: The query must be alone in its group, and is not.
-            KafkaError: The brokers do not tell; ask again.
+                are other members, and the state of the sink is unknown.
+            ExclusiveGroupError: The query must be alone in its group but is not.
+            KafkaError: The brokers do not answer; try again.
         """
         with self._lock:
             if self._refused is None:
@@ -135,7 +135,7 @@ class Guard:
             )
 
     def _check_checkpoint(self) -> None:
-        """Keep a refusal where there is no group for it: the checkpoint believes the batch over."""
+        """Without a group, store a refusal in the checkpoint, which marks the batch finished."""
         checkpoint, refusal = self._signs.checkpoint, self._signs.refusal
         if not checkpoint or (self._has_looked and not refusal):
             return
@@ -149,20 +149,20 @@ class Guard:
                 "%s: no note of a refused batch can be kept in this checkpoint (%s)%s",
                 checkpoint,
                 error,
-                ": start the query with a new one, or it goes on behind the batch" * bool(refusal),
+                ": start the query with a new one, or it skips the batch" * bool(refusal),
             )
         else:
             if earlier:
                 raise SinkError(earlier)
 
     def _check_only(self, membership: Membership) -> None:
-        """Notice another query that commits to the group: each would skip what the other reads."""
+        """Detect another query that commits to the group: each would skip the other's records."""
         now = time.monotonic()
         if self._options.group_mode != "commitOnly" or now < self._look_due:
             return
         self._look_due = now + LOOK_EVERY_S
         found = foreign_notes(self._placing.group(), membership.nonce)
-        if self._former is None:  # of queries before this one, perhaps its own lost checkpoint
+        if self._former is None:  # of earlier queries, perhaps with this one's lost checkpoint
             self._former = found
         news = {place: note for place, note in found.items() if note != self._former.get(place)}
         if news:

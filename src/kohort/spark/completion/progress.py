@@ -1,4 +1,4 @@
-"""How far a query is: what Spark's progress reports say of its kohort sources."""
+"""The progress of a query: Spark's progress reports of its kohort sources."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class SourceProgress(TypedDict):
-    """How far one source of a query is.
+    """The progress of one source of a query.
 
-    The first three are the metrics of Spark's own Kafka source, as numbers. They are None as long
-    as the source has not been asked for the ends of its partitions, which is so while Spark
-    repeats a batch after a restart.
+    The first three are the metrics of Spark's own Kafka source, as numbers. They are None until
+    Spark has asked the source for the ends of its partitions, for instance while it replays a batch
+    after a restart.
     """
 
     minOffsetsBehindLatest: int | None
@@ -38,16 +38,17 @@ class SourceProgress(TypedDict):
 
 
 class SourceReport(Struct, frozen=True):
-    """What one progress report says of one kohort source.
+    """One progress report's entry for one kohort source.
 
     Attributes:
-        end: The batch's manifest as the source has given it to Spark.
-        manifest: The same, read.
-        ends: Where the owned partitions ended when the batch was made, None when it was repeated.
-        control: The directory of the source's process, None when the batch was repeated.
-        member_id: The member's id in the group, None when the source has not said so.
+        end: The batch's manifest as the source passed it to Spark.
+        manifest: The parsed manifest.
+        ends: Ends of the owned partitions when the batch was planned, None if it was replayed.
+        control: The directory of the source's process, None if the batch was replayed.
+        member_id: The member's id in the group, None if the source has not reported it.
         epoch: Generation or epoch of the group.
-        rebalance_wait_ms: How long triggers have waited for rebalances so far, None when not said.
+        rebalance_wait_ms: Total time that triggers have waited for rebalances, None if not
+            reported.
     """
 
     end: OffsetJson
@@ -65,7 +66,7 @@ class SourceReport(Struct, frozen=True):
 
     @property
     def lags(self) -> dict[TopicPartition, int]:
-        """Records between the batch and the ends of its partitions, as far as both are known."""
+        """Records between the batch and the ends of its partitions, if both are known."""
         positions = self.positions
         return {
             partition: max(end - positions[partition], 0)
@@ -75,14 +76,14 @@ class SourceReport(Struct, frozen=True):
 
 
 def progress(query: StreamingQuery) -> list[SourceProgress]:
-    """Return how far a query is behind the ends of the partitions that it owns.
+    """Return the query's lag behind the ends of the partitions that it owns.
 
     Args:
         query: A running or ended query, of this process or of Spark Connect.
 
     Returns:
-        One entry for each kohort source of the query, as its last batch has left it; none before
-        the first batch has ended.
+        One entry for each kohort source of the query, as of its last batch; none before the first
+        batch is finished.
     """
     last = query.lastProgress
     if last is None:
@@ -91,7 +92,7 @@ def progress(query: StreamingQuery) -> list[SourceProgress]:
 
 
 def source_reports(reported: StreamingQueryProgress) -> list[SourceReport]:
-    """Return what a progress report says of each kohort source; sources of others are left out.
+    """Return a progress report's entries for kohort sources, without other sources.
 
     Args:
         reported: The report, of Spark's listener or of `query.lastProgress`.
@@ -148,10 +149,10 @@ def _by_topic(partitions: Mapping[TopicPartition, int]) -> dict[str, list[int]]:
 
 
 def _parsed(text: str | None) -> OffsetJson:
-    """Read an offset; PySpark writes "null" for one that is not there."""
+    """Parse an offset; PySpark writes "null" for a missing one."""
     try:
         read = json.loads(text or "null")
-    except ValueError:  # of another source, whose offsets may be anything
+    except ValueError:  # another source, whose offsets may be anything
         return {}
     return read if isinstance(read, dict) else {}
 

@@ -1,7 +1,7 @@
-"""Looking at the sinks of an application's queries: whether a batch may be committed to the group.
+"""Check the sinks of an application's queries: whether a batch may be committed to the group.
 
-A file sink that skips a batch says nothing, and the query goes on as if the records were written.
-The listener of `kohort.spark.install` asks here after each batch, and tells the query's source.
+A file sink skips a batch silently, and the query goes on as if the records were written. The
+listener of `kohort.spark.install` checks here after each batch, and tells the query's source.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ log = logging.getLogger("kohort.spark")
 
 
 class Verdict(Struct, frozen=True):
-    """What is known of a query's sink after a batch.
+    """The result of a check of a query's sink after a batch.
 
     Attributes:
         sink: Short name of the directory of its file sink; empty for every other sink.
-        refusal: Why the batch must not be committed; empty when it may be.
-        checkpoint: The query's checkpointLocation; empty where Spark does not say it.
+        refusal: Why the batch must not be committed; empty if it may be.
+        checkpoint: The query's checkpointLocation; empty if Spark does not expose it.
     """
 
     sink: str = ""
@@ -36,22 +36,22 @@ class Verdict(Struct, frozen=True):
 
 
 class SinkWatch:
-    """Knows the sinks of all queries that run in this process."""
+    """Tracks the sinks of all queries that run in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Checkpoints of the runs, the runs whose first batch was looked at, and which query writes
-        # to which directory.
+        # Checkpoints of the runs, the runs whose first batch was checked, and the query that writes
+        # to each directory.
         self._checkpoints: dict[str, str] = {}
         self._seen: set[str] = set()
         self._owners: dict[str, tuple[str, str]] = {}
 
     def started(self, run_id: str, checkpoint: str | None) -> None:
-        """Take note of a run that begins.
+        """Record a run that begins.
 
         Args:
             run_id: The run of the query.
-            checkpoint: Its checkpointLocation, None where Spark does not say it.
+            checkpoint: Its checkpointLocation, None if Spark does not expose it.
         """
         with self._lock:
             if checkpoint is not None:
@@ -70,13 +70,13 @@ class SinkWatch:
             return run_id in self._checkpoints
 
     def look(self, progress: StreamingQueryProgress) -> Verdict:
-        """Say what is known of a query's sink after a batch.
+        """Check a query's sink after a batch.
 
-        The first batch of a run is looked at, and each from which Spark has read no row: a batch
-        that is skipped is not read. So the store of the sink is not asked for every batch.
+        It checks the first batch of a run, and each batch of which Spark has read no row: a skipped
+        batch is not read. So it does not query the sink's store for every batch.
 
         Args:
-            progress: What Spark says of the batch.
+            progress: Spark's progress report of the batch.
         """
         directory = file_sink_directory(progress.sink.description)
         if directory is None:
@@ -97,7 +97,7 @@ class SinkWatch:
 
 
 def checkpoint_of(spark: SparkSession, query_id: str) -> str | None:
-    """Return the checkpointLocation of a query that runs, None where Spark does not say it.
+    """Return the checkpointLocation of a running query, None if Spark does not expose it.
 
     Args:
         spark: A session of the query's application.
@@ -106,7 +106,7 @@ def checkpoint_of(spark: SparkSession, query_id: str) -> str | None:
     from py4j.protocol import Py4JError
 
     try:
-        state = spark._jsparkSession.sharedState()  # noqa: SLF001  # PySpark has no other way to it
+        state = spark._jsparkSession.sharedState()  # noqa: SLF001  # PySpark has no public access to it
         for query in state.activeStreamingQueries().values():
             if str(query.id()) == query_id:
                 return str(query.resolvedCheckpointRoot())
@@ -118,7 +118,7 @@ def checkpoint_of(spark: SparkSession, query_id: str) -> str | None:
 def _refusal(
     progress: StreamingQueryProgress, checkpoint: str | None, directory: str, *, warns: bool
 ) -> str:
-    """Return why the batch must not be committed; warn once a run if that is unknown."""
+    """Return why the batch must not be committed; warn once per run if that is unknown."""
     finding: Finding | None
     if checkpoint is None:
         finding = Finding(

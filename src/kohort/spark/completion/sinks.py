@@ -1,10 +1,10 @@
-"""What can be known of a query's sink: whether Spark's file sink has skipped a batch.
+"""Detect whether Spark's file sink has skipped a batch.
 
 A file sink keeps a list of finished batches in `_spark_metadata` and skips every batch whose number
-is in it already. That makes a replayed batch harmless, and it loses records without a word where
-the list was written by another query: two queries with one directory, or a checkpoint that is
-deleted while the directory is kept. The source cannot see the sink, so this is asked with what a
-query's progress says: `kohort.spark.install` does it.
+is already in it. That makes a replayed batch harmless, but it silently loses records if another
+query wrote the list: two queries with one directory, or a checkpoint that is deleted while the
+directory is kept. The source cannot see the sink, so `kohort.spark.install` checks it with the data
+of a query's progress report.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 METADATA = "_spark_metadata"
-# In the checkpoint of a query without a group, in whose offsets a note could stand.
+# In the checkpoint of a query without a group, whose offsets could hold a note.
 REFUSED = "kohort-refused.json"
 _FILE_SINK = re.compile(r"^FileSink\[(.*)\]$")
 _BATCH = re.compile(r"^(\d+)(\.compact)?$")
 
-# The sink has skipped the batch, or could not be looked at.
+# The sink has skipped the batch, or could not be checked.
 Problem: TypeAlias = Literal["skipped", "unseen"]
 
 
@@ -38,14 +38,14 @@ class SinkError(KohortError, RuntimeError):
 
 
 class Finding(Struct, frozen=True):
-    """Something to know about the sink of a query.
+    """A problem with the sink of a query.
 
     Attributes:
-        problem: `skipped`: the batch is not in the directory, and the query must not go on, let
-            alone commit it. `unseen`: nothing can be said, which deserves a warning.
+        problem: `skipped`: the batch is not in the directory, and the query must neither go on nor
+            commit it. `unseen`: unknown, which deserves a warning.
         directory: Where the sink writes.
-        batch_id: The batch that was asked about.
-        text: What was found, what it means, and what to do.
+        batch_id: The batch that was checked.
+        text: The finding, its meaning, and what to do.
     """
 
     problem: Problem
@@ -55,7 +55,7 @@ class Finding(Struct, frozen=True):
 
 
 def file_sink_directory(description: str) -> str | None:
-    """Return where a file sink writes, or None for every other sink.
+    """Return the directory of a file sink, or None for every other sink.
 
     Args:
         description: `query.lastProgress["sink"]["description"]`.
@@ -65,10 +65,10 @@ def file_sink_directory(description: str) -> str | None:
 
 
 def directory_digest(directory: str) -> str:
-    """Return a short name of a file sink's directory, the same in each way to write it.
+    """Return a short name of a file sink's directory, the same for every spelling of its path.
 
     Args:
-        directory: What `file_sink_directory` has returned.
+        directory: The result of `file_sink_directory`.
     """
     scheme, colon, path = directory.partition(":")
     if not colon or "/" in scheme:
@@ -79,18 +79,18 @@ def directory_digest(directory: str) -> str:
 
 
 def check_sink(description: str, checkpoint: str, batch_id: int) -> Finding | None:
-    """Look whether Spark's file sink has skipped a batch; for other sinks there is nothing to see.
+    """Check whether Spark's file sink has skipped a batch; other sinks are not checked.
 
-    Ask after the first batch of each run of a query, before its offsets are committed to the
+    Call it after the first batch of each run of a query, before its offsets are committed to the
     group: from then on the sink's list is the query's own.
 
     Args:
         description: `query.lastProgress["sink"]["description"]`.
         checkpoint: The query's checkpointLocation.
-        batch_id: The batch that has just been finished.
+        batch_id: The batch that was just finished.
 
     Returns:
-        What is wrong, None when nothing is.
+        The problem, None if there is none.
     """
     directory = file_sink_directory(description)
     if directory is None:
@@ -135,7 +135,7 @@ def note_refusal(checkpoint: str, why: str) -> None:
 
     Args:
         checkpoint: The query's checkpointLocation.
-        why: What was found, and what to do.
+        why: The finding, and what to do.
 
     Raises:
         OSError: The file cannot be written.
@@ -147,7 +147,7 @@ def note_refusal(checkpoint: str, why: str) -> None:
 
 
 def noted_refusal(checkpoint: str) -> str:
-    """Return why an earlier run was refused, for people; empty when none was.
+    """Return the message why an earlier run was refused; empty if none was.
 
     Args:
         checkpoint: The query's checkpointLocation.
@@ -203,7 +203,7 @@ def _file(uri: str) -> FileInfo | None:
 
 
 def _open(location: str) -> tuple[FileSystem, str]:
-    """Return a file system and the path in it, for a location as Spark shows it.
+    """Return a file system and the path in it, for a location as Spark prints it.
 
     That is Hadoop's `Path.toString`, which encodes nothing: a `%20` is part of a name, as in the
     directories of Hive's partitions (`hour=10%3A00`).
