@@ -107,5 +107,5 @@ def test_a_leader_asks_once_more_where_what_was_learned_exceeds_the_band() -> No
     assert given["a"].partitions == topology.inputs(tasks(4))
     assignor.on_assignment(given["a"], GroupMetadata(group_id="g", generation_id=2, member_id="a"))
     assert [each.rejoin for each in heard] == [
-        "what was learned is granted and loads are not balanced"
+        "learned tasks are granted and loads are not balanced"
     ]
