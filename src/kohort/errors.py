@@ -339,16 +339,20 @@ _DENIED: Mapping[int, str] = {
 }
 
 
-def with_right(code: int, text: str, operation: str) -> str:
+def with_right(code: int, text: str, operation: str, *, creates: bool = False) -> str:
     """Return the text of an error; where a right is missing, it says which one.
 
     Args:
         code: The error's code.
         text: What it is about.
         operation: What an ACL must allow, by Kafka's name of the operation.
+        creates: Whether the request had a missing topic created: the answer is the same then.
     """
     kind = _DENIED.get(code)
-    return text if kind is None else f"{text}: allow the client's user to {operation} this {kind}"
+    if kind is None:
+        return text
+    more = " (if it does not exist: also to CREATE it)" if creates and kind == "topic" else ""
+    return f"{text}: allow the client's user to {operation} this {kind}{more}"
 
 
 _LONGEST_MESSAGE = 1_000

@@ -84,3 +84,14 @@ async def test_a_pattern_without_a_right_to_the_group_is_refused(
         broker.create_acls([JOINS])
         consumer.subscribe(pattern=re.compile("fl.*"))
         assert await consumer.poll(100) == {}
+
+
+@on_a_loop
+async def test_a_missing_topic_needs_another_right(broker: EmbeddedBroker) -> None:
+    """The broker refuses it as one that may not be read; the text must name both causes."""
+    broker.create_acls([JOINS, Acl("User:bob", Operation.READ, Resource.TOPIC, "new")])
+    async with bob(broker) as consumer:
+        consumer.subscribe(["new"])
+        needs = r"to READ this topic \(if it does not exist: also to CREATE it\)$"
+        with pytest.raises(KafkaError, match=needs):
+            await consumer.poll(10_000)

@@ -100,3 +100,14 @@ async def test_records_that_wait_fail_once_the_right_is_gone(broker: EmbeddedBro
     assert [written.result().offset, later.result().offset] == [0, 1]
     text = "TOPIC_AUTHORIZATION_FAILED: flights-0: allow the client's user to WRITE this topic"
     assert str(waiting.exception()) == text
+
+
+def test_a_missing_topic_needs_another_right(broker: EmbeddedBroker) -> None:
+    """The broker refuses it as one that may not be written to; the text must name both causes."""
+    broker.create_acls([Acl("User:bob", Operation.WRITE, Resource.TOPIC, "new")])
+    with Producer.from_config(broker.client_settings("bob")) as producer:
+        needs = r"to WRITE this topic \(if it does not exist: also to CREATE it\)$"
+        with pytest.raises(KafkaError, match=needs):
+            producer.send("new", b"v")
+        broker.create_acls([Acl("User:bob", Operation.CREATE, Resource.TOPIC, "new")])
+        assert producer.send("new", b"v").result(60).offset == 0

@@ -27,7 +27,8 @@ from kohort.client.net.backoff import Deadline
 from kohort.client.net.cluster import Cluster
 from kohort.client.net.coordinator import Coordinator
 from kohort.client.net.frames import fetch_buffer
-from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError, with_right
+from kohort.client.net.refused_topics import refusal_of_topic
+from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
 from kohort.types import OffsetAndMetadata, TopicPartition
@@ -203,10 +204,9 @@ class ConsumerCore:
         self._was_reached = self._was_reached or bool(self.cluster.metadata.nodes)
         self._refused.clear()
         for name in self.topics:
-            topic = self.cluster.metadata.topics.get(name)
-            if topic and topic.error_code and not KafkaError(topic.error_code).retriable:
-                text = with_right(topic.error_code, name, "READ")
-                self._refused[name] = KafkaError(topic.error_code, text)
+            error = refusal_of_topic(self.cluster, name, "READ")
+            if error is not None:
+                self._refused[name] = error
         if self._pattern is not None and self.membership is not None:
             found = frozenset(
                 name

@@ -135,7 +135,8 @@ class ProducerTopics:
                 f"there is no topic {topic}; create it (the broker did not create it within"
                 f" max.block.ms, {self._config.max_block_ms} ms) or correct its name",
             )
-        text = with_right(code, f"topic {topic}", "WRITE")
+        creates = self._cluster.allow_auto_topic_creation
+        text = with_right(code, f"topic {topic}", "WRITE", creates=creates)
         return KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, text)
 
     def denial(self, batch: Batch) -> KohortError:
