@@ -13,6 +13,7 @@ import pytest
 
 import kohort
 from kohort.broker.log.validation import RefusedRecordsError
+from kohort.client.net.security.auth import CredentialsError
 from kohort.client.producer.arrow.delivery import ArrowDelivery, ArrowDeliveryError
 from kohort.errors import (
     AbortableTransactionError,
@@ -59,6 +60,9 @@ MADE: dict[type[BaseException], Callable[[], BaseException]] = {
     Refused: lambda: Refused(ErrorCode.FENCED_MEMBER_EPOCH, "too old"),
     RuleBrokenError: lambda: RuleBrokenError("R1", "read twice"),
     ViolationError: lambda: ViolationError("once", "read twice"),
+    CredentialsError: lambda: CredentialsError(
+        ErrorCode.SASL_AUTHENTICATION_FAILED, "there is no token"
+    ),
     AuthenticationError: lambda: AuthenticationError(
         ErrorCode.SASL_AUTHENTICATION_FAILED, "wrong password"
     ),
