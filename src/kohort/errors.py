@@ -363,6 +363,22 @@ def clipped(message: str | None) -> str | None:
     return message if message is None else message[:_LONGEST_MESSAGE]
 
 
+def told_by_server(message: str | None) -> str:
+    """Return a text of a server as logs and errors can show it: on one line, and not too long.
+
+    Args:
+        message: The text, of any length and characters; None is none.
+    """
+    shown = clipped(message) or ""
+    if shown != message and message:
+        shown += "..."
+    if shown.isprintable():
+        return shown
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown
+    )
+
+
 class BrokerUnavailableError(KafkaError):
     """No broker could be reached within the time allowed; names address and cause."""
 

@@ -13,6 +13,7 @@ from kohort.errors import (
     KafkaError,
     KohortError,
     PartialFailureError,
+    told_by_server,
     with_right,
 )
 
@@ -51,7 +52,8 @@ def error_of(
     """
     if not code:
         return None
-    text = with_right(code, f"{name}: {message}" if message else name, needs)
+    said = told_by_server(message)
+    text = with_right(code, f"{name}: {said}" if said else name, needs)
     if lost is None or code not in _ALREADY:
         return KafkaError(code, text)
     error = KafkaError(

@@ -15,6 +15,7 @@ from kohort.errors import (
     KafkaError,
     KohortError,
     RemoteProtocolError,
+    told_by_server,
     with_right,
 )
 from kohort.wire.codec.schema import Message, Request
@@ -69,7 +70,7 @@ class Coordinator:
         found = response.coordinators[0] if response.coordinators else None
         if found is None or found.error_code:
             code = found.error_code if found else ErrorCode.COORDINATOR_NOT_AVAILABLE
-            raise self._not_found(code, (found and found.error_message) or "")
+            raise self._not_found(code, told_by_server(found.error_message if found else None))
         return found
 
     async def find(self) -> None:

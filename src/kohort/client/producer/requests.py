@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kohort.client.config.definitions import ProducerConfig
 from kohort.client.producer.batch import Batch
-from kohort.errors import ErrorCode, KafkaError, KohortError, with_right
+from kohort.errors import ErrorCode, KafkaError, KohortError, told_by_server, with_right
 from kohort.types import TopicPartition
 from kohort.wire.codec.schema import ZERO_UUID
 from kohort.wire.messages.produce import (
@@ -61,7 +61,7 @@ def answers_of(
 
 def refusal_of(partition: TopicPartition, answer: PartitionProduceResponse) -> KafkaError:
     """Return what the broker says against a batch."""
-    texts = [named(partition), answer.error_message]
+    texts = [named(partition), told_by_server(answer.error_message)]
     code = answer.error_code
     if code == ErrorCode.UNKNOWN_TOPIC_ID:  # programs know topics by name
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -81,7 +81,8 @@ def reasons_of(
     where = named(partition)
     return {
         each.batch_index: KafkaError(
-            answer.error_code, f"{where}: {each.batch_index_error_message or 'it is refused'}"
+            answer.error_code,
+            f"{where}: {told_by_server(each.batch_index_error_message) or 'it is refused'}",
         )
         for each in answer.record_errors
     }

@@ -127,6 +127,22 @@ def test_a_mechanism_that_is_not_enabled_names_those_that_are() -> None:
         broker.answer(request, refused)
 
 
+def test_a_text_of_the_broker_is_shown_on_one_line_and_cut() -> None:
+    machine, broker = shaken(Plain("alice", "s3cret"))
+    accept(broker)
+    asked(broker)
+    text = "no\nWARNING: \x1b[31mall is lost\u202e" + "x" * 30_000
+    refused = SaslAuthenticateResponse(
+        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text, auth_bytes=b""
+    )
+    with pytest.raises(AuthenticationError) as caught:
+        reply(broker, refused)
+    assert r"no\nWARNING: \x1b[31mall is lost\u202exxx" in caught.value.message
+    assert caught.value.message.endswith("x...")
+    assert len(caught.value.message) < 1_100
+    assert machine.events() == []
+
+
 def in_session(lasts_ms: int) -> tuple[Connection, Broker]:
     machine, broker = shaken(Plain("alice", "s3cret"))
     accept(broker)

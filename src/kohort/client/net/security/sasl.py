@@ -23,7 +23,7 @@ from kohort.errors import (
     ErrorCode,
     KafkaError,
     RemoteProtocolError,
-    clipped,
+    told_by_server,
 )
 from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.sasl import (
@@ -161,7 +161,7 @@ def handshake(mechanism: str) -> Generator[Step, object, None]:
         return
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         enabled = ", ".join(sorted(answer.mechanisms)[:20]) or "none"
-        why = f"{mechanism} is not enabled at this listener; enabled are: {clipped(enabled)}"
+        why = f"{mechanism} is not enabled at this listener; enabled are: {told_by_server(enabled)}"
         raise AuthenticationError(answer.error_code, why)
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise AuthenticationError(
@@ -185,7 +185,7 @@ def authenticate(data: bytes, what: str) -> Asking:
     request = cast("Request[Message]", SaslAuthenticateRequest(auth_bytes=data))
     answer = cast("SaslAuthenticateResponse", (yield request))
     if answer.error_code:
-        why = clipped(answer.error_message)
+        why = told_by_server(answer.error_message)
         raise _refused(answer.error_code, f"{what}: {why}" if why else what)
     return answer
 

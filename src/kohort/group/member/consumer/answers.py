@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import ErrorCode, KafkaError, told_by_server
 from kohort.group.member.consumer import client_assignors, leave, reconcile, rhythm
 from kohort.group.member.consumer.session import NOT_JOINED, ConsumerMemberDecision, MemberState
 from kohort.values import replace
@@ -104,11 +104,11 @@ def follow(decision: ConsumerMemberDecision, answer: Answer) -> None:
 
 def tell_and_try_again(decision: ConsumerMemberDecision, answer: Answer) -> None:
     """L36: a topic may not be read; an administrator may allow it while we wait."""
-    decision.raised.append(KafkaError(answer.error_code, answer.error_message or ""))
+    decision.raised.append(KafkaError(answer.error_code, told_by_server(answer.error_message)))
     rhythm.beat_later(decision)
 
 
 def give_up(decision: ConsumerMemberDecision, answer: Answer) -> None:
     """L36: nothing that we could do would help."""
-    what = answer.error_message or f"cannot be in group {decision.config.group_id}"
+    what = told_by_server(answer.error_message) or f"cannot be in group {decision.config.group_id}"
     leave.fail(decision, answer.error_code, what)
