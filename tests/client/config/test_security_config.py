@@ -172,7 +172,12 @@ def test_any_jaas_is_an_entry_or_refused_without_its_text(text: str) -> None:
     assert len(text) < 8 or text not in told
 
 
-@pytest.mark.parametrize("kind", ["pem", "text", "files", "p12"])
+def in_one_line(pem: str) -> str:
+    """PEM as a properties file with a backslash at the end of each line gives it."""
+    return " ".join(pem.split("\n"))
+
+
+@pytest.mark.parametrize("kind", ["pem", "text", "line", "files", "p12"])
 def test_certificates_of_each_kind(kind: str, authority: Authority, signed: Signed) -> None:
     key = signed.key.read_text()
     settings: dict[str, str] = {
@@ -180,6 +185,10 @@ def test_certificates_of_each_kind(kind: str, authority: Authority, signed: Sign
                 "ssl_keystore_location": str(signed.keystore), "ssl_key_password": "key-secret"},
         "text": {"ssl_truststore_certificates": authority.ca.read_text(), "ssl_keystore_key": key,
                  "ssl_keystore_certificate_chain": signed.certificate.read_text(),
+                 "ssl_key_password": "key-secret"},
+        "line": {"ssl_truststore_certificates": in_one_line(authority.ca.read_text() * 2),
+                 "ssl_keystore_key": in_one_line(key),
+                 "ssl_keystore_certificate_chain": in_one_line(signed.certificate.read_text()),
                  "ssl_key_password": "key-secret"},
         "files": {"ssl_ca_location": str(authority.folder), "ssl_key_location": str(signed.key),
                   "ssl_certificate_location": str(signed.certificate),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import ssl
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ log = logging.getLogger("kohort.client")
 
 _JKS = b"\xfe\xed\xfe\xed"
 _PEM = b"-----BEGIN "
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 # A bundle of all public authorities has 0.2 MiB.
 _LARGEST_FILE = 16 * 1024 * 1024
 _NO_CERTIFICATE = "it has no certificates in PEM"
@@ -58,7 +61,7 @@ def _trust(context: ssl.SSLContext, config: SecurityConfig) -> None:
     elif config.ssl_truststore_certificates is not None:
         with _told("ssl_truststore_certificates"):
             given = config.ssl_truststore_certificates
-            context.load_verify_locations(cadata=_without_names(given.encode()))
+            context.load_verify_locations(cadata=_without_names(_in_lines(given).encode()))
     elif config.ssl_truststore_location is not None:
         name = "ssl_truststore_location"
         data = _read(name, config.ssl_truststore_location)
@@ -103,6 +106,19 @@ def trust_location(context: ssl.SSLContext, name: str, location: str) -> None:
         context.load_verify_locations(cadata=data)
 
 
+def _in_lines(pem: str) -> str:
+    """Return PEM in lines as OpenSSL wants them: Java's clients take it on a single one, too."""
+
+    def block(found: re.Match[str]) -> str:
+        kind, body = found.groups()
+        if ":" in body:  # headers of an encrypted key, which are lines
+            return found[0]
+        lines = "\n".join(textwrap.wrap("".join(body.split()), 64))
+        return f"\n-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----\n"
+
+    return _BLOCK.sub(block, pem)
+
+
 def _without_names(pem: bytes) -> str:
     # PEM is ASCII, but tools write the names of authorities between certificates as they are.
     return pem.decode("ascii", "ignore")
@@ -117,7 +133,8 @@ def _identify(context: ssl.SSLContext, config: SecurityConfig) -> None:
         pem += b"\n" + _read("ssl_key_location", config.ssl_key_location or "")
     elif config.ssl_keystore_certificate_chain is not None:
         name = "ssl_keystore_certificate_chain"
-        pem = f"{config.ssl_keystore_certificate_chain}\n{config.ssl_keystore_key}".encode()
+        given = f"{config.ssl_keystore_certificate_chain}\n{config.ssl_keystore_key}"
+        pem = _in_lines(given).encode()
     elif config.ssl_keystore_location is not None:
         name = "ssl_keystore_location"
         pem = _read(name, config.ssl_keystore_location)
