@@ -31,3 +31,15 @@ def test_an_error_shows_nothing_of_the_file(tmp_path: Path) -> None:
     assert "s3cret" not in str(caught.value)
     with pytest.raises(ConfigError, match="No such file"):
         read_command_config(tmp_path / "none")
+
+
+def test_settings_of_a_schema_registry_are_passed_over_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=me\nschema.registry.url=x\nbasic.auth.user.info=me:top-secret\n")
+    assert read_command_config(file) == {"client.id": "me"}
+    told = capsys.readouterr().err
+    assert "line 2: schema.registry.url is a setting of another program" in told
+    assert "line 3: basic.auth.user.info" in told
+    assert "top-secret" not in told

@@ -27,6 +27,8 @@ _SEPARATED = re.compile(
     rf"((?:\\.|[^\\=:{_BLANK}])*)[{_BLANK}]*(?:[=:]|[{_BLANK}])[{_BLANK}]*(.*)", re.DOTALL
 )
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+# Files that other programs read as well have these; Kafka's own commands warn of them and go on.
+_OF_OTHERS = ("schema.registry.", "basic.auth.", "bearer.auth.")
 _MEANT = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -36,7 +38,7 @@ def read_command_config(path: Path | None) -> dict[str, str]:
     Args:
         path: The file, as Java's clients take it: `name=value` in each line, which a backslash at
             its end continues, and elsewhere stands before what is meant as it is; None for no
-            settings.
+            settings. Settings of a schema registry are passed over, with a warning.
 
     Raises:
         ConfigError: It cannot be read, or a line is something else. No text of the file is shown,
@@ -55,6 +57,10 @@ def read_command_config(path: Path | None) -> dict[str, str]:
         if found is None:
             raise ConfigError(f"--command-config {path}, line {number}: not name=value")
         name, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
+        if name.startswith(_OF_OTHERS):
+            what = f"{name} is a setting of another program; it is passed over"
+            typer.echo(f"kohort: warning: {path}, line {number}: {what}", err=True)
+            continue
         # as in Java, what stands at the end of a password belongs to it
         settings[name] = value if "password" in name else value.rstrip(_BLANK)
     return settings
