@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from kohort import AdminClient, Consumer, Producer, RebalanceListener, TopicPartition
-from kohort.broker import EmbeddedBroker
+from kohort.broker import EmbeddedBroker, Security
 from kohort.errors import ConfigError, KafkaError, KohortError, RemoteProtocolError
 from kohort.testing import HarnessError, KafkaHarness
 from kohort.testing.strategies import group_histories, records, subscriptions, topics
@@ -318,3 +318,33 @@ def test_members_join_before_anything_else(
             present.discard(member)
     assert wanted
     assert wanted <= {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_secured_broker(is_told: bool) -> None:
+    """It is the first user of an embedded broker, unless it is given settings."""
+    users = {"root": "root-secret", "bob": "bob-secret"}
+    security = Security("SASL_PLAINTEXT", users=users, super_users=["root"])
+    with EmbeddedBroker(security=security) as broker:
+        settings = broker.client_settings("root")
+        del settings["bootstrap.servers"]
+        kafka = KafkaHarness(broker.bootstrap_servers, broker)
+        if is_told:
+            kafka = KafkaHarness(broker.bootstrap_servers, settings=settings).apart()
+        kafka.reach(60)
+        topic = kafka.create_topic()
+        kafka.produce(topic, b"one")
+        assert [each.value for each in kafka.records(topic)] == [b"one"]
+        assert kafka.committed("g") == {}
+
+
+def test_settings_of_a_harness_may_have_underscores() -> None:
+    security = Security("SASL_PLAINTEXT", users={"bob": "bob-secret"})
+    with EmbeddedBroker(security=security) as broker:
+        settings = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_username": "bob",
+            "sasl_password": "bob-secret",
+        }
+        assert KafkaHarness(broker.bootstrap_servers, settings=settings).create_topic("t") == "t"

@@ -50,18 +50,28 @@ class KafkaHarness(HarnessClients):
     Args:
         bootstrap_servers: Where it is.
         broker: The same as an embedded broker; None for any other Kafka.
+        settings: Of its clients, by Kafka's names (`security.protocol`) or with underscores; None:
+            those with which the first user logs in to a secured embedded broker. Its user needs
+            all rights.
 
     Attributes:
         bootstrap_servers: Where clients connect to.
     """
 
-    def __init__(self, bootstrap_servers: str, broker: EmbeddedBroker | None = None) -> None:
-        super().__init__(bootstrap_servers)
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        broker: EmbeddedBroker | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        if settings is None:
+            settings = {} if broker is None else broker.client_settings()
+        super().__init__(bootstrap_servers, settings)
         self._broker = broker
 
     def apart(self) -> KafkaHarness:
         """Return another one for the same Kafka, which can be told to give up by itself."""
-        return KafkaHarness(self.bootstrap_servers, self._broker)
+        return KafkaHarness(self.bootstrap_servers, self._broker, self._settings)
 
     @property
     def is_embedded(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event
 from typing import TypeVar
@@ -32,13 +32,19 @@ class HarnessClients:
 
     Args:
         bootstrap_servers: Where it is.
+        settings: Of its clients, with which they log in.
 
     Attributes:
         bootstrap_servers: Where clients connect to.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, settings: Mapping[str, object]) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self._settings = {
+            **_dotted(settings),
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": NAME,
+        }
         self._given_up = Event()
 
     def give_up(self) -> None:
@@ -67,22 +73,15 @@ class HarnessClients:
             yield admin
 
     def _admin_for(self, limit_ms: int) -> AdminClient:
-        return AdminClient(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=NAME,
-            default_api_timeout_ms=limit_ms,
-        )
+        return AdminClient.from_config({**self._settings, "default.api.timeout.ms": limit_ms})
 
     @contextmanager
     def _producer(self) -> Iterator[Producer]:
         limit_ms = int(DEADLINE_S * 1000)
         with (
             in_time(),
-            Producer(
-                bootstrap_servers=self.bootstrap_servers,
-                client_id=NAME,
-                max_block_ms=limit_ms,
-                delivery_timeout_ms=limit_ms,
+            Producer.from_config(
+                {**self._settings, "max.block.ms": limit_ms, "delivery.timeout.ms": limit_ms}
             ) as producer,
         ):
             yield producer
@@ -91,11 +90,12 @@ class HarnessClients:
     def _reader(self) -> Iterator[Consumer]:
         with (
             in_time(),
-            Consumer(
-                bootstrap_servers=self.bootstrap_servers,
-                client_id=NAME,
-                isolation_level="read_committed",
-                default_api_timeout_ms=int(DEADLINE_S * 1000),
+            Consumer.from_config(
+                {
+                    **self._settings,
+                    "isolation.level": "read_committed",
+                    "default.api.timeout.ms": int(DEADLINE_S * 1000),
+                }
             ) as consumer,
         ):
             yield consumer
@@ -103,11 +103,10 @@ class HarnessClients:
     def _member(self, group: str, topics: Iterable[str], **settings: str | int) -> Consumer:
         member = Consumer.from_config(
             {
-                "bootstrap.servers": self.bootstrap_servers,
-                "client.id": NAME,
+                **self._settings,
                 "group.id": group,
                 "enable.auto.commit": False,
-                **{name.replace("_", "."): value for name, value in settings.items()},
+                **_dotted(settings),
             }
         )
         member.subscribe(topics)
@@ -164,6 +163,10 @@ class HarnessClients:
                 raise HarnessError(f"not within {timeout_s:g} s: {said}") from failure
             if self._given_up.wait(0.01):
                 raise HarnessError(f"given up before: {what}")
+
+
+def _dotted(settings: Mapping[str, object]) -> dict[str, object]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
 
 
 @contextmanager
