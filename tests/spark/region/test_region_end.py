@@ -17,7 +17,7 @@ from kohort.region.work import Discard, Load, Stop
 from kohort.spark.checkpoint.manifest import Manifest
 from kohort.spark.options.source import parse_options
 from kohort.spark.region import driver as region_driver
-from kohort.spark.region.channel import Channel, HandOver, OpenBatch
+from kohort.spark.region.channel import Channel, HandOver, OpenBatch, watch_end
 from kohort.spark.region.driver import RegionDriver
 from kohort.spark.region.work import SparkWork
 
@@ -176,6 +176,29 @@ def test_an_operator_whose_sink_comes_after_the_end_is_not_begun(
     handing.join(60)
     driver.stop()
     assert (made, counts) == ([], [False])
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_region_that_was_stopped_ends_the_query_once_all_is_in_a_checkpoint(
+    driver: RegionDriver, tmp_path: Path, is_held: bool
+) -> None:
+    operator = Operator(tmp_path, [])
+    operator.work.obey(Load(HERE, 1, 0, b""))
+    operator.hand_over(10)
+    operator.held = {HERE: 10 if is_held else 9}
+    driver._operator, driver._has_greeted = cast("Any", operator), True
+    operator.has_ended = True
+    start, source = driver.initial(), driver._control.directory
+    stopped = threading.Event()
+    watch_end(source, stopped.set, "north")
+    if is_held:
+        assert driver.latest(start, None) == start
+        assert stopped.wait(60)
+        assert driver.latest(start, None) == start
+    else:
+        with pytest.raises(RegionError, match="does not hold all that was read of t-0"):
+            driver.latest(start, None)
+        assert not stopped.is_set()
 
 
 def test_an_operator_that_has_failed_is_no_end(driver: RegionDriver, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from kohort.region import DeltaSink, ParquetDirectory
+from kohort.region.inspecting import ask
+from kohort.region.machines.records import STOP
 from kohort.spark import DeltaAppend, drain, region_sink
 from kohort.spark.completion.control import application_of_this_process, sources_in
 from tests.real_kafka.foreign import create_topic
@@ -143,6 +146,21 @@ def test_a_killed_application(
     frame = stream(spark, bootstrap, topic, "north")
     with query(frame, sink, tmp_path / "checkpoint") as started:
         wait(started, lambda: visible(out) == 4_000, "the next one goes on")
+
+
+def test_a_stop_of_the_region_ends_the_query_in_order(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    out, sink = tmp_path / "out", region_sink(ParquetDirectory(tmp_path / "out"), running_sum())
+    north, region = stream(spark, bootstrap, topic, "north"), f"region-{topic}"
+    produce_numbers(bootstrap, topic, PARTITIONS, 1_000)
+    with query(north, sink, tmp_path / "checkpoint") as started:
+        wait(started, lambda: visible(out) > 0, "it has begun")
+        asyncio.run(ask(region, {"bootstrap_servers": bootstrap}, STOP, timeout_s=120.0))
+        assert started.awaitTermination(120)
+        assert started.exception() is None
+    with query(north, sink, tmp_path / "checkpoint") as started:
+        wait(started, lambda: visible(out) == 1_000, "the next run goes on")
 
 
 def plain(frame: DataFrame, _batch_id: int) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +32,10 @@ log = logging.getLogger("kohort.spark")
 _OFFER = "offer-"
 _HANDED = "handed-"
 _ANSWER = "answer-"
+_ENDED = "ended"
 _POLL_S = 0.01
 _LOOK_S = 0.5
+_WATCH_S = 0.2
 
 States = Mapping[TopicPartition, bytes]
 
@@ -102,6 +105,10 @@ class Channel:
         (self._directory / f"{_HANDED}{key}").unlink(missing_ok=True)
         write_whole(self._directory / f"{_ANSWER}{key}", json.dumps(counts))
 
+    def end(self) -> None:
+        """Say that the operator has ended in order, so that the query is to end, too."""
+        write_whole(self._directory / _ENDED, "")
+
     @staticmethod
     def is_of(key: str, batch: Manifest | None) -> bool:
         """Whether something was handed over for this batch."""
@@ -137,6 +144,16 @@ class OpenBatch:
                 return None if is_gone else OpenBatch(source, batch)
         return None
 
+    @property
+    def operator(self) -> str:
+        """The name of the operator that offers it."""
+        return self._batch.operator
+
+    @property
+    def source(self) -> Path:
+        """The source's directory."""
+        return self._source
+
     def states(self) -> dict[TopicPartition, bytes]:
         """Return the states of the batch's partitions; none when it is not open any more."""
         with suppress(FileNotFoundError):
@@ -170,6 +187,32 @@ class OpenBatch:
                 f"took batch {self._batch.batch} over ({excuse.why if excuse else 'it has left'}). "
                 "Start the query again: the region goes on behind its last checkpoint"
             )
+
+
+def watch_end(source: Path, stop: Callable[[], object], operator: str) -> None:
+    """Stop a query once its operator has ended in order: a source cannot end its query itself.
+
+    Args:
+        source: The source's directory; without it the query has ended already.
+        stop: Stops the query.
+        operator: The operator's name, for the log.
+    """
+
+    def watch() -> None:
+        while source.exists():
+            if (source / _ENDED).exists():
+                log.info("operator %s has ended with a last checkpoint: its query stops", operator)
+                try:
+                    stop()
+                except Exception:  # Spark's; a thread cannot raise it
+                    log.exception(
+                        "the query of operator %s cannot be stopped, and reads nothing more: stop "
+                        "it by query.stop()", operator,
+                    )  # fmt: skip
+                return
+            time.sleep(_WATCH_S)
+
+    threading.Thread(target=watch, name="kohort-region-end", daemon=True).start()
 
 
 def _key(batch: Manifest) -> str:

@@ -53,6 +53,10 @@ _SHARE_WAIT_S = 10.0
 _LEAVE_S = 10.0
 
 
+class _StoppedError(Exception):
+    """The operator has ended in order without being asked here: its region was asked to stop."""
+
+
 class RegionDriver:
     """One run of one query in a region; made in the first call that Spark makes.
 
@@ -110,6 +114,12 @@ class RegionDriver:
             RegionError: The operator cannot go on.
             KafkaError: The brokers refuse.
         """
+        try:
+            return self._latest(start, limit)
+        except _StoppedError:
+            return self._end_query(start)
+
+    def _latest(self, start: OffsetJson, limit: int | None) -> OffsetJson:
         self._check()
         last = Manifest.from_json(start)
         if not self._has_greeted:
@@ -139,7 +149,10 @@ class RegionDriver:
 
         Spark repeats a batch after a restart; the region has what counts of it.
         """
-        self._check()
+        try:
+            self._check()
+        except _StoppedError:
+            return {}
         batch, operator = Manifest.from_json(end), self._operator
         if operator is None or operator.work.open != batch:
             return {}
@@ -245,16 +258,28 @@ class RegionDriver:
                 "region goes on behind its last checkpoint"
             )
 
+    def _end_query(self, start: OffsetJson) -> OffsetJson:
+        """Have the query end in order, as the region was asked to stop, and has.
+
+        Raises:
+            RegionError: Its last checkpoint does not hold all that was handed over.
+        """
+        assert self._operator is not None
+        self._finish(self._operator, {})
+        log.warning(
+            "operator %s: region %s was asked to stop, and has with a last checkpoint. Start the "
+            "query again to go on", self._options.operator, self._greeting.region,
+        )  # fmt: skip
+        self._channel.end()
+        return start
+
     def _check(self) -> None:
         operator = self._operator
         failure = self._failure or (None if operator is None else operator.error)
         if failure is not None:
             raise failure
         if operator is not None and operator.has_ended and not self._is_over:
-            raise RegionError(
-                f"operator {self._options.operator}: region {self._greeting.region} was asked to "
-                "stop, and has with a last checkpoint. Start the query again to go on"
-            )
+            raise _StoppedError
 
     def _end(self) -> None:
         with self._closed:

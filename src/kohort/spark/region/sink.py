@@ -17,7 +17,7 @@ from kohort.region.errors import RegionOrderError, RegionQueryError
 from kohort.spark.checkpoint.batch_ids import offsets_of, running_query
 from kohort.spark.checkpoint.manifest import Manifest, ManifestError
 from kohort.spark.completion.control import application_of_this_process
-from kohort.spark.region.channel import HandOver, OpenBatch
+from kohort.spark.region.channel import HandOver, OpenBatch, watch_end
 from kohort.spark.region.task import KEYS, Function, RegionReport, region_task
 from kohort.spark.writer.delta import run_task
 from kohort.spark.writer.one_call import only_call
@@ -109,7 +109,8 @@ class RegionBatches:
         writer = self._sink.task_writer("", 0)
         run_task(frame, region_task(writer, self._function, {}))
         sink: bytes = cloudpickle.dumps(self._sink)  # type: ignore[no-untyped-call]  # of PySpark
-        found.hand_over(HandOver(sink=sink, keeps_state=self._function is not None))
+        if found.hand_over(HandOver(sink=sink, keeps_state=self._function is not None)):
+            watch_end(found.source, running_query(frame).stop, found.operator)
 
     def _write(self, frame: DataFrame, batch: Manifest, found: OpenBatch) -> None:
         states = found.states() if self._function is not None else {}
