@@ -110,7 +110,8 @@ def test_a_task_that_awaits_a_function_keeps_no_other_from_its_last_commit() -> 
 def test_a_revocation_does_not_wait_with_the_others_for_one_that_awaits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kohort.streams.app.application._LONGEST_S", WAIT_S)  # the turn has all records
+    # The turn has all records.
+    monkeypatch.setattr("kohort.streams.app.application._LONGEST_S", WAIT_S)
 
     async def run() -> None:
         goes_on = asyncio.Event()

@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 from kohort.broker import EmbeddedBroker
 from kohort.cli.main import app
 from kohort.region import ParquetDirectory
+from kohort.region.machines.records import Drain
 from tests.region.regions import Running, eventually, new_topic, produce, running, worker
+from tests.region.test_gone import two, written
 from tests.region.ui.test_ui import TOKEN, page
 
 # Keys as WebDriver names them (W3C WebDriver, 17.4.2).
@@ -155,3 +157,22 @@ def test_an_open_page_says_that_it_needs_another_token(
         eventually(lambda: "needs its token" in text(browser, "connection"), "it tells", WAIT_S)
         link = browser.find_element("css selector", "#connection a")
         assert link.get_attribute("href") == f"http://127.0.0.1:{served.port}/"
+
+
+def test_the_page_of_operators_that_were_killed_says_gone_and_its_buttons_why(
+    broker: EmbeddedBroker, browser: Any, tmp_path: Path
+) -> None:
+    address = broker.bootstrap_servers
+    name = new_topic(address)
+    written(address, name, [*two(f"group-{name}"), Drain(1, "c", 1, 1)])
+    with page(address, name) as served:
+        browser.get(f"http://127.0.0.1:{served.port}/")
+        eventually(lambda: text(browser, "phase") == "gone", "the page shows it", WAIT_S)
+        assert "no operator is running, none is in group" in text(browser, "waits-for")
+        assert "(for " in text(browser, "waits-for")
+        assert text(browser, "operators").count("gone") == 2
+        for each in ("drain", "reset"):
+            tab_to(browser, each).send_keys(ENTER)
+            assert text(browser, "result").startswith("Nothing to ask: no operator is running")
+        assert not browser.find_element("id", "confirm").is_displayed()
+        assert browser.save_screenshot(str(tmp_path / "page.png"))
