@@ -1,1 +1,1 @@
-"""Checkpoints of queries: read, and converted from and to those of Spark's own source."""
+"""Read checkpoints of queries, and convert them from and to those of Spark's own source."""

@@ -1,4 +1,4 @@
-"""Which topics a batch was read from: the topic ids in the offset that Spark logged for it."""
+"""The topics of a batch: the topic ids in the offset that Spark logged for it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# The local property by which Spark names the query to whatever runs on its thread.
+# The local property in which Spark stores the query's id for code on its thread.
 QUERY_ID = "sql.streaming.queryId"
 
 
-# A StreamExecution of the JVM, None where there is none.
+# A StreamExecution of the JVM, or None.
 JavaQuery: TypeAlias = Any
 
 
 class TopicIdError(KohortError):
-    """Two sources of one batch have read different topics of the same name."""
+    """Two sources of one batch read different topics of the same name."""
 
 
 class _Offset(Protocol):
@@ -37,16 +37,16 @@ class _Iterator(Protocol):
 
 
 def topic_ids(frame: DataFrame) -> dict[str, str]:
-    """Return topic to topic id for the batch that `foreachBatch` has been given.
+    """Return the topic ids by topic of the batch passed to `foreachBatch`.
 
     Only a classic session of the driver knows its queries, and only the kohort source logs topic
-    ids. Elsewhere the answer is empty.
+    ids. Otherwise the result is empty.
 
     Args:
         frame: The batch.
 
     Raises:
-        TopicIdError: The batch is made of two topics of the same name.
+        TopicIdError: The batch has records of two topics of the same name.
     """
     from py4j.protocol import Py4JError
 
@@ -62,10 +62,10 @@ def topic_ids(frame: DataFrame) -> dict[str, str]:
 
 
 def ids_of(offsets: Iterable[str]) -> dict[str, str]:
-    """Return topic to topic id.
+    """Return the topic ids by topic.
 
     Args:
-        offsets: What Spark logs for each source of a batch, as JSON.
+        offsets: Spark's logged offset for each source of a batch, as JSON.
 
     Raises:
         TopicIdError: Two sources name different ids for one topic.
@@ -84,7 +84,7 @@ def ids_of(offsets: Iterable[str]) -> dict[str, str]:
 
 
 def offsets_of(frame: DataFrame) -> list[OffsetJson]:
-    """Return what Spark logs for each source of the batch that `foreachBatch` has been given.
+    """Return Spark's logged offset for each source of the batch passed to `foreachBatch`.
 
     Args:
         frame: The batch, of a classic session of the driver.
@@ -93,13 +93,13 @@ def offsets_of(frame: DataFrame) -> list[OffsetJson]:
 
 
 def running_query(frame: DataFrame) -> JavaQuery:
-    """Return the query that has given a batch to `foreachBatch`, as the JVM knows it.
+    """Return the JVM's object of the query that passed a batch to `foreachBatch`.
 
     Args:
         frame: The batch.
 
     Returns:
-        None where the driver's own session does not know the query, as with Spark Connect.
+        None if the driver's own session does not know the query, as with Spark Connect.
     """
     jvm_session = getattr(frame.sparkSession, "_jsparkSession", None)
     if jvm_session is None:  # Spark Connect

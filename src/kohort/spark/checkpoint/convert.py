@@ -1,9 +1,9 @@
-"""A checkpoint of Spark's own Kafka source as one of this package's, and the other way round.
+"""Convert checkpoints of Spark's own Kafka source to this package's, and the reverse.
 
-No input or output and no clock: what is in the checkpoint, in the group and in Kafka is given, what
-is to be written comes out. Spark looks at two batches when it starts: the last one, and the one
-before it, at whose end the last one begins. Everything else in a checkpoint (the state of
-operators, commits, the query's id) is Spark's and stays as it is.
+No I/O and no clock: the input is the state of the checkpoint, the group and Kafka, the output the
+files to write. Spark reads two batches when it starts: the last one, and the one before it, at
+whose end the last one begins. Everything else in a checkpoint (the state of operators, commits, the
+query's id) is Spark's and stays unchanged.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from kohort.spark.checkpoint.manifest import Manifest, Range, trim
 from kohort.spark.source.positions import GroupOffsets, Known, Note, Origin, Policy, Start, Topic
 from kohort.types import OffsetAndMetadata, TopicPartition
 
-# What becomes of a batch that has begun and is not over.
+# How to treat a batch that has begun and is not finished.
 OpenBatch: TypeAlias = Literal["repeat", "drop"]
 
 OPERATOR = "import-checkpoint"
 
 
 class Conversion(Struct, frozen=True):
-    """What is to be written.
+    """The result of a conversion.
 
     Attributes:
-        files: New text of files of the checkpoint; None for those that are not to be there.
-        positions: Where the query goes on, or where its repeated batch begins.
-        warnings: What people must know.
+        files: New text of files of the checkpoint; None for files to remove.
+        positions: Where the query goes on, or where its replayed batch begins.
+        warnings: Messages for the operator.
     """
 
     files: Mapping[str, str | None]
@@ -50,7 +50,7 @@ def check_open_batch(history: History, choice: OpenBatch | None) -> None:
     if batch is None or choice is not None:
         return
     raise CheckpointError(
-        f"{history.location}: batch {batch} has begun (offsets/{batch}) and is not over (no "
+        f"{history.location}: batch {batch} has begun (offsets/{batch}) and is not finished (no "
         f"commits/{batch}); its rows may be in the sink, all or some. Let the old query finish it "
         "(trigger availableNow), or choose: --open-batch repeat runs the very same batch again "
         "under its number, as Spark does after a crash; --open-batch drop forgets it, and its "
@@ -63,12 +63,12 @@ def check_open_batch(history: History, choice: OpenBatch | None) -> None:
 
 
 def starts_of(history: History, choice: OpenBatch | None, first: Offsets) -> Offsets:
-    """Return where a query of Spark's own source goes on, or where its repeated batch begins.
+    """Return where a query of Spark's own source goes on, or where its replayed batch begins.
 
     Args:
         history: Its checkpoint.
-        choice: What becomes of an open batch.
-        first: Where the partitions begin now: there Spark's source starts with those that were
+        choice: How to treat an open batch.
+        first: Where the partitions begin now: Spark's source starts there in partitions that were
             added with the open batch.
 
     Raises:
@@ -79,7 +79,7 @@ def starts_of(history: History, choice: OpenBatch | None, first: Offsets) -> Off
         return history.offsets(history.finished)
     before = _before(history, batch)
     if choice != "repeat":
-        there = history.offsets(batch).keys()  # the others' topics were deleted
+        there = history.offsets(batch).keys()  # the topics of the others were deleted
         return {place: at for place, at in before.items() if place in there}
     return {place: before.get(place, first[place]) for place in history.offsets(batch)}
 
@@ -102,14 +102,14 @@ def to_kohort(
     ids: Mapping[str, str],
     nonce: str,
 ) -> Conversion:
-    """Return a checkpoint of Spark's own source as one of this package's.
+    """Convert a checkpoint of Spark's own source to one of this package's.
 
     Args:
-        history: What it holds.
-        choice: What becomes of an open batch.
-        starts: Of `starts_of`.
-        ids: Ids of the topics, empty where the brokers do not say.
-        nonce: Names the new checkpoint.
+        history: Its contents.
+        choice: How to treat an open batch.
+        starts: The result of `starts_of`.
+        ids: Ids of the topics, empty if the brokers do not send them.
+        nonce: Identifies the new checkpoint.
     """
     files: dict[str, str | None] = {}
     for batch, entry in history.entries.items():
@@ -120,14 +120,14 @@ def to_kohort(
         ends = history.offsets(batch)
         ranges = _ranges(history, batch, ends, starts)
         manifest = Manifest(-1, OPERATOR, ranges, batch + 1, nonce, topics_of(ends, ids))
-        # as PySpark writes it: a text that differs would look like a new batch
+        # exactly as PySpark writes it: any difference would look like a new batch
         files[file] = entry.text(json.dumps(manifest.to_json()))
     _add_the_one_before(files)
     return Conversion(files, starts)
 
 
 def _add_the_one_before(files: dict[str, str | None]) -> None:
-    """Keep what Spark asks for when it starts: the batch before the last, which it may remove."""
+    """Keep the batch before the last: Spark reads it at start, but may have removed it."""
     left = [int(name.removeprefix("offsets/")) for name, text in files.items() if text is not None]
     last = max(left, default=0)
     if last > 0 and files.get(f"offsets/{last - 1}") is None:
@@ -139,14 +139,14 @@ def _ranges(
 ) -> dict[TopicPartition, Range]:
     if batch == history.open_batch:
         return {place: (starts[place], end) for place, end in ends.items()}
-    # Of a batch that is over only the end counts; where it began may be forgotten.
+    # Only the end of a finished batch matters; its start may be unknown.
     known = history.initial if batch == 0 else {}
     before = history.offsets(batch - 1) if batch - 1 in history.entries else known
     return {place: (min(before.get(place, end), end), end) for place, end in ends.items()}
 
 
 def topics_of(places: Iterable[TopicPartition], ids: Mapping[str, str]) -> dict[str, Topic]:
-    """Return topics with as many partitions as the checkpoint knew: those added since are new."""
+    """Return topics with the checkpoint's numbers of partitions: those added since are new."""
     counts: dict[str, int] = {}
     for topic, number in places:
         counts[topic] = max(counts.get(topic, 0), number + 1)
@@ -156,13 +156,13 @@ def topics_of(places: Iterable[TopicPartition], ids: Mapping[str, str]) -> dict[
 def commits_of(
     conversion: Conversion, ids: Mapping[str, str], nonce: str, batch: int, now_ms: int
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return what the group is to know: where the query goes on, and which checkpoint says so.
+    """Return the commits for the group: where the query goes on, with notes of the checkpoint.
 
     Args:
         conversion: The new checkpoint.
         ids: Ids of the topics.
-        nonce: Names the checkpoint.
-        batch: How many batches the query has begun.
+        nonce: Identifies the checkpoint.
+        batch: Number of batches the query has begun.
         now_ms: The time, in milliseconds since 1970.
     """
     topics = topics_of(conversion.positions, ids)
@@ -170,7 +170,7 @@ def commits_of(
         name: Note(
             operator=OPERATOR,
             nonce=nonce,
-            batch=max(batch, 1),  # the group has begun, so what is new is read from its beginning
+            batch=max(batch, 1),  # so that new partitions are read from their beginning
             topic_id=topic.topic_id,
             count=topic.count,
             at_ms=now_ms,
@@ -184,7 +184,7 @@ def commits_of(
 
 
 def added_to_the_group(group: GroupOffsets, conversion: Conversion) -> list[str]:
-    """Return a warning for each offset of the group that the query would go on from unasked.
+    """Return a warning for each offset of the group that the query would silently go on from.
 
     Its checkpoint lacks the partition, and Spark's own source would read it from its beginning.
 
@@ -204,13 +204,13 @@ def added_to_the_group(group: GroupOffsets, conversion: Conversion) -> list[str]
 
 
 def wanted_of(history: History, counts: Mapping[str, int]) -> frozenset[TopicPartition]:
-    """Return the partitions that a query of this package reads, its own and those of others.
+    """Return the partitions that a query of this package and its group's other members read.
 
     A member of a group owns a part; other queries (`groupMode`, or just imported) name all.
 
     Args:
         history: The query's checkpoint.
-        counts: Partitions that its topics have now.
+        counts: Current number of partitions of its topics.
     """
     last = history.manifest(max(history.entries))
     if last.epoch < 0 and last.ranges:
@@ -227,13 +227,13 @@ def placed(
     policy: Policy,
     now_ms: int,
 ) -> dict[TopicPartition, Start]:
-    """Return what says where each partition goes on, by the rules of a query that starts.
+    """Return the start of each partition, by the rules of a query that starts.
 
     Args:
         history: The query's checkpoint.
         wanted: The partitions.
         group: The group's offsets.
-        policy: What to believe when group and checkpoint disagree; None: what is known to be newer.
+        policy: Which of group and checkpoint applies if they disagree; None: the newer one.
         now_ms: The time, in milliseconds since 1970.
     """
     over = history.manifest(history.finished) if history.finished >= 0 else Manifest()
@@ -261,11 +261,11 @@ def positions_of(
     group: GroupOffsets,
     first: Offsets,
 ) -> Offsets:
-    """Return the offsets that `placed` stands for.
+    """Return the offsets of the starts from `placed`.
 
     Args:
         history: The query's checkpoint.
-        starts: Of `placed`.
+        starts: The result of `placed`.
         group: The group's offsets.
         first: Where the partitions begin now.
 
@@ -297,18 +297,18 @@ def positions_of(
 
 
 def to_spark(history: History, choice: OpenBatch | None, positions: Offsets) -> Conversion:
-    """Return a checkpoint of this package's source as one of Spark's own.
+    """Convert a checkpoint of this package's source to one of Spark's own.
 
-    Only the batches that Spark looks at when it starts are written: of older ones nothing says
-    where the partitions stood that other members of the group have read.
+    It writes only the batches that Spark reads at start: for older ones, the positions of
+    partitions that other members of the group have read are unknown.
 
     Args:
-        history: What it holds.
-        choice: What becomes of an open batch.
-        positions: Of `positions_of`: where each partition goes on.
+        history: Its contents.
+        choice: How to treat an open batch.
+        positions: The result of `positions_of`: where each partition goes on.
 
     Raises:
-        CheckpointError: The open batch begins behind a position, so that it would skip records.
+        CheckpointError: The open batch begins after a position, so it would skip records.
     """
     files: dict[str, str | None] = {f"offsets/{each}": None for each in history.entries}
     starts, batch = dict(positions), history.open_batch
@@ -321,13 +321,13 @@ def to_spark(history: History, choice: OpenBatch | None, positions: Offsets) -> 
         entry = history.entries[history.finished]
         files[f"offsets/{history.finished}"] = entry.text(kafka_json(starts))
     _add_the_one_before(files)
-    # Where Spark's source began, as far as it is asked: before a batch 0 that is to come.
+    # Where Spark's source began; only read before a batch 0.
     files[INITIAL] = initial_text(starts)
     return Conversion(files, starts)
 
 
 def _left(history: History, batch: int, positions: Offsets) -> dict[TopicPartition, Range]:
-    """Return what is left to read of an open batch: the group may have committed some of it."""
+    """Return the rest of an open batch: the group may have committed a part of it."""
     ranges = history.manifest(batch).ranges
     behind = sorted(p for p, (start, end) in ranges.items() if positions.get(p, end) < start < end)
     if behind:

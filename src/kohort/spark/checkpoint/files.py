@@ -1,4 +1,4 @@
-"""The files of a checkpoint: to be looked at, copied and changed, on this machine or in a store."""
+"""Inspect, copy and change the files of a checkpoint, on this machine or in a store."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kohort.spark.checkpoint.log import ArrowStore, CheckpointError, local_folde
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
-# Names, lengths and times of the files that every batch changes.
+# Names, sizes and modification times of the files that every batch changes.
 Look: TypeAlias = frozenset[tuple[str, int, object]]
 
 LOGS = ("offsets", "commits")
-# Written last: without it Spark takes a folder for that of a new query.
+# Written last: Spark treats a folder without it as a new query's.
 METADATA = "metadata"
 POLL_S = 0.5
 
@@ -37,10 +37,10 @@ class CheckpointFiles:
         self.store = ArrowStore(self._files, self._path)
 
     def check_copy(self, target: CheckpointFiles) -> None:
-        """Refuse a copy onto what is there.
+        """Refuse a copy onto existing files.
 
         Raises:
-            CheckpointError: The target has files, or one folder is in the other.
+            CheckpointError: The target has files, or one folder is inside the other.
         """
         ours, theirs = f"{self._path}/", f"{target._path}/"
         if ours.startswith(theirs) or theirs.startswith(ours):
@@ -55,19 +55,19 @@ class CheckpointFiles:
             )
 
     def look(self) -> Look:
-        """Return what tells whether a query has written meanwhile."""
+        """Return a snapshot that shows later whether a query has written."""
         return frozenset(
             (info.path, info.size, info.mtime_ns) for info in self._log_files() if info.is_file
         )
 
     def watch(self, quiet_s: float) -> Look:
-        """Wait until the last batch is some seconds old, and return what there is then.
+        """Wait until the last batch is some seconds old, and return a snapshot.
 
         Args:
-            quiet_s: Seconds in which a query that runs would have written.
+            quiet_s: Seconds within which a running query would have written.
 
         Raises:
-            CheckpointError: Something was written meanwhile.
+            CheckpointError: A file was written meanwhile.
         """
         before = self.look()
         newest = max((info.mtime_ns or 0 for info in self._log_files()), default=0)
@@ -78,7 +78,7 @@ class CheckpointFiles:
         return before
 
     def refuse_change(self, before: Look) -> None:
-        """Refuse a query that runs.
+        """Refuse to change the checkpoint of a running query.
 
         Raises:
             CheckpointError: It has written since `before`.
@@ -94,8 +94,8 @@ class CheckpointFiles:
         """Copy the checkpoint with some files changed.
 
         Args:
-            target: An empty place.
-            changes: See `change`; `offsets` has no other files than these.
+            target: An empty location.
+            changes: See `change`; the copy's `offsets` has only these files.
         """
         for info in self._entries():
             if info.base_name not in ("offsets", METADATA):
@@ -106,7 +106,7 @@ class CheckpointFiles:
                 self._copy(info, target)
 
     def back_up(self) -> CheckpointFiles:
-        """Copy everything into a new folder beside this one, and return that."""
+        """Copy everything into a new folder next to this one, and return the new one."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         backup = CheckpointFiles(f"{self.location}.backup-{stamp}")
         self.check_copy(backup)
@@ -115,7 +115,7 @@ class CheckpointFiles:
         return backup
 
     def change(self, changes: Mapping[str, str | None]) -> None:
-        """Write files, or remove those that are None, with Hadoop's checksums of them.
+        """Write files, or remove those that are None, together with Hadoop's checksums.
 
         Args:
             changes: New text by the file's name below the checkpoint, old batches first.

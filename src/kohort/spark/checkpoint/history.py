@@ -1,7 +1,7 @@
-"""What a checkpoint says of its query: the batches that it has begun, and which is the last over.
+"""The history of a query in its checkpoint: the batches it has begun, and the last finished one.
 
-This is the whole log of a query with one source, as a value; `checkpoints.py` only asks a running
-query's log whether one batch is over.
+This is the whole log of a query with one source, as a value; `log.py` only checks a running query's
+log for a single finished batch.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kohort.spark.checkpoint.log import (
 from kohort.spark.checkpoint.manifest import Manifest, OffsetJson, by_topic
 from kohort.types import TopicPartition
 
-# Where Spark's own Kafka source notes what it read first.
+# Where Spark's own Kafka source stores its start offsets.
 INITIAL = "sources/0/0"
 INITIAL_VERSION = "v1"
-# Stands for a source that has given no offset yet.
+# Marks a source that has returned no offset yet.
 NO_OFFSET = "-"
 
-# Which source has written a checkpoint: Spark's own for Kafka, or this package's.
+# The source that wrote a checkpoint: Spark's own for Kafka, or this package's.
 Origin: TypeAlias = Literal["spark", "kohort"]
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
@@ -38,8 +38,8 @@ class Entry(Struct, frozen=True):
 
     Attributes:
         head: The lines before the source's: version and Spark's own settings.
-        name: What the log of version 2 has before the offset; else empty.
-        offset: Where the batch ends, as the source has said it.
+        name: The name before the offset in a log of version 2; otherwise empty.
+        offset: Where the batch ends, as the source wrote it.
     """
 
     head: tuple[str, str]
@@ -47,7 +47,7 @@ class Entry(Struct, frozen=True):
     offset: Mapping[str, object]
 
     def text(self, offset: str) -> str:
-        """Return the file with another offset in place of this one."""
+        """Return the file with its offset replaced."""
         return "\n".join([*self.head, self.name + offset])
 
 
@@ -55,9 +55,9 @@ class History(Struct, frozen=True):
     """The log of one query.
 
     Attributes:
-        location: Where the checkpoint is, for people.
-        origin: Which source has written it.
-        entries: Batches by their numbers; Spark removes the oldest.
+        location: Where the checkpoint is, for messages.
+        origin: The source that wrote it.
+        entries: Batches by number; Spark removes the oldest.
         finished: The last batch that is in the sink and in Spark's commit log, -1 before the first.
         initial: Where Spark's own source started; empty in a checkpoint of this package.
     """
@@ -70,7 +70,7 @@ class History(Struct, frozen=True):
 
     @property
     def open_batch(self) -> int | None:
-        """The batch that has begun and is not over, None when there is none."""
+        """The batch that has begun and is not finished, None if there is none."""
         last = max(self.entries)
         return last if last > self.finished else None
 
@@ -87,12 +87,12 @@ def read_history(location: str, store: Store) -> History:
     """Read a checkpoint.
 
     Args:
-        location: Where it is, for people.
-        store: The same, to be read.
+        location: Where it is, for messages.
+        store: The store from which to read it.
 
     Raises:
-        CheckpointError: It is none, its query has several sources or another one, a version is
-            unknown, or more than one batch is open.
+        CheckpointError: It is not a checkpoint, its query has several sources or a different one, a
+            version is unknown, or more than one batch is open.
     """
     try:
         return _read(location, store)
@@ -182,10 +182,10 @@ def _origin(location: str, offset: Mapping[str, object]) -> Origin:
 
 
 def kafka_offsets(offset: Mapping[str, object]) -> Offsets:
-    """Read an offset of Spark's own Kafka source: `{"flights":{"0":23,"1":40}}`.
+    """Parse an offset of Spark's own Kafka source: `{"flights":{"0":23,"1":40}}`.
 
     Raises:
-        ValueError: It is of another source.
+        ValueError: It belongs to another source.
     """
     found: dict[TopicPartition, int] = {}
     for topic, partitions in offset.items():
@@ -217,13 +217,13 @@ def _finished(location: str, store: Store, batches: list[int]) -> int:
 
 def _is_over(location: str, store: Store, batch: int) -> bool:
     if not (store.text(f"commits/{batch}") or "").strip():
-        return False  # a crash has left it; Spark writes it again when it repeats the batch
+        return False  # left by a crash; Spark writes it again when it replays the batch
     lines = versioned_lines(location, store, f"commits/{batch}", COMMIT_VERSIONS)
     return len(lines) > 1
 
 
 def _initial(location: str, store: Store) -> Offsets:
-    """Return where Spark's own source started, nothing where the checkpoint does not say."""
+    """Return where Spark's own source started; empty if the checkpoint does not have it."""
     text = (store.text(INITIAL) or "").lstrip("\0")
     version, _, offset = text.partition("\n")
     if not text:
@@ -237,5 +237,5 @@ def _initial(location: str, store: Store) -> Offsets:
 
 
 def initial_text(offsets: Offsets) -> str:
-    """Return what Spark's own source has in `sources/0/0`; it begins with a zero (SPARK-19517)."""
+    """Return the text of Spark's own `sources/0/0`; it begins with a zero (SPARK-19517)."""
     return f"\0{INITIAL_VERSION}\n{kafka_json(offsets)}"

@@ -1,7 +1,7 @@
-"""Whether a batch is over, read from the query's checkpoint.
+"""Find out from a query's checkpoint whether a batch is finished.
 
-Spark writes `offsets/N` before batch N and `commits/N` when it is in the sink. So a manifest that
-is in `offsets/N` is over when `commits/N` is there. This needs nothing of the application: it
+Spark writes `offsets/N` before batch N and `commits/N` once it is in the sink. So the batch of the
+manifest in `offsets/N` is finished if `commits/N` exists. This needs no code in the application: it
 works in SQL, in pipelines and with Spark Connect, where no listener reaches the source's process.
 """
 
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# Batches are looked at from the newest: what is asked for is the last one or the one before.
+# Batches are searched from the newest: the wanted one is the last or the one before.
 NEWEST = 3
-# A store that is not on this machine is asked that often at most.
+# Minimum interval between requests to a remote store.
 REMOTE_INTERVAL_S = 1.0
-# The formats of Spark 4.3: 2 of the offset log has a name before each source's offset.
+# The formats of Spark 4.3: version 2 of the offset log has a name before each source's offset.
 OFFSET_VERSIONS = ("v1", "v2")
 COMMIT_VERSIONS = ("v1", "v2", "v3")
 
 SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
-# Hadoop's names of schemes, and pyarrow's.
+# Hadoop's names of schemes, with pyarrow's.
 SCHEMES = {"s3a": "s3", "s3n": "s3", "viewfs": "hdfs"}
 
 
 class CheckpointError(KohortError):
-    """A checkpoint cannot be read, or this version does not know how."""
+    """A checkpoint cannot be read, or this version does not support it."""
 
 
 class Store(Protocol):
-    """Where a checkpoint is."""
+    """The store of a checkpoint."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of a folder's files, none if it is not there."""
+        """Return the names of a folder's files, none if it does not exist."""
 
     def text(self, file: str) -> str | None:
-        """Return the text of a file, None if it is not there."""
+        """Return the text of a file, None if it does not exist."""
 
 
 class CheckpointLog:
@@ -71,15 +71,15 @@ class CheckpointLog:
     def is_finished(self, end: OffsetJson) -> bool:
         """Whether a batch is in the sink and in Spark's commit log.
 
-        Cheap enough for ten times a second: a store that is not on this machine is looked at once
-        a second, and False in between.
+        Cheap enough for ten calls per second: a remote store is checked once a second, and the
+        result is False in between.
 
         Args:
-            end: The batch's manifest, as the source has given it to Spark.
+            end: The batch's manifest, as the source passed it to Spark.
 
         Raises:
-            CheckpointError: The checkpoint is of a version of Spark that this one does not know,
-                or the store cannot be read.
+            CheckpointError: The checkpoint was written by a version of Spark that this package does
+                not know, or the store cannot be read.
         """
         if self._finished == end:
             return True
@@ -93,9 +93,9 @@ class CheckpointLog:
         return False
 
     def confirm(self, end: OffsetJson) -> None:
-        """Take note that Spark itself has shown that a batch is over, which its checkpoint says.
+        """Check that the checkpoint has a batch that Spark itself has shown to be finished.
 
-        Warns once if it does not: then the location is that of another query.
+        Warns once if it does not: then the location belongs to another query.
 
         Args:
             end: The batch's manifest.
@@ -128,7 +128,7 @@ class CheckpointLog:
 
     def _holds(self, batch: int, end: OffsetJson) -> bool:
         lines = self._lines(f"offsets/{batch}", OFFSET_VERSIONS)
-        # The second line is Spark's own; each of the others is a source's.
+        # The second line is Spark's; each of the others belongs to a source.
         return any(_offset(line, lines[0]) == end for line in lines[2:])
 
     def _is_over(self, batch: int) -> bool:
@@ -136,7 +136,7 @@ class CheckpointLog:
         return len(lines) > 1 and isinstance(_json(lines[1]), dict)
 
     def _lines(self, file: str, versions: tuple[str, ...]) -> list[str]:
-        """Return the lines of a file of a known version, none if it is not there or empty."""
+        """Return the lines of a file of a known version; none if it is missing or empty."""
         text = self._store.text(file)
         if not text:
             return []
@@ -144,8 +144,8 @@ class CheckpointLog:
         if lines[0] not in versions:
             raise CheckpointError(
                 f"{self._location}/{file} begins with {lines[0][:40]!r}, and this version of "
-                f"kohort knows {', '.join(versions)} there. Leave the option checkpointLocation "
-                "away, or update kohort"
+                f"kohort knows {', '.join(versions)} there. Remove the option checkpointLocation, "
+                "or update kohort"
             )
         return lines
 
@@ -168,7 +168,7 @@ class _LocalStore:
 
 
 class ArrowStore:
-    """A folder of a file system of pyarrow's.
+    """A folder of a pyarrow file system.
 
     Args:
         files: The file system.
@@ -180,14 +180,14 @@ class ArrowStore:
         self._folder = folder.rstrip("/")
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of a folder's files, none if it is not there."""
+        """Return the names of a folder's files, none if it does not exist."""
         from pyarrow.fs import FileSelector
 
         selector = FileSelector(f"{self._folder}/{folder}", allow_not_found=True)
         return [info.base_name for info in self._files.get_file_info(selector)]
 
     def text(self, file: str) -> str | None:
-        """Return the text of a file, None if it is not there."""
+        """Return the text of a file, None if it does not exist."""
         try:
             with self._files.open_input_stream(f"{self._folder}/{file}") as stream:
                 content: bytes = stream.read()
@@ -197,26 +197,26 @@ class ArrowStore:
 
 
 def _store(location: str) -> tuple[Store, float]:
-    """Return where a checkpoint is, and how often it may be asked."""
+    """Return the store of a checkpoint, and the minimum interval between requests."""
     folder = local_folder(location)
     if folder is not None:
         return _LocalStore(folder), 0.0
     try:
         return ArrowStore(*remote_folder(location)), REMOTE_INTERVAL_S
     except CheckpointError as error:
-        raise CheckpointError(f"{error}, or leave the source's option away") from error
+        raise CheckpointError(f"{error}, or remove the source's option") from error
 
 
 def local_folder(location: str) -> Path | None:
-    """Return the directory of this machine that a path or URI means, None for other places.
+    """Return the local directory of a path or URI, None for remote locations.
 
-    Spark takes a `%20` as a part of the name. People may mean a space by it, where there is no
-    directory of that name.
+    Spark takes `%20` literally as a part of the name. If no directory has that name, it is decoded
+    to a space.
     """
     found = SCHEME.fullmatch(location)
     if found is None:
         return Path(location)
-    if found["scheme"].lower() == "file":  # Hadoop writes it with one slash or three
+    if found["scheme"].lower() == "file":  # Hadoop writes one slash or three
         plain = Path("/" + found["rest"].lstrip("/"))
         decoded = Path(unquote(str(plain)))
         return decoded if decoded.exists() and not plain.exists() else plain
@@ -224,7 +224,7 @@ def local_folder(location: str) -> Path | None:
 
 
 def arrow_uri(location: str) -> str:
-    """Return a location of Spark's, which encodes nothing, as a URI of pyarrow, which decodes."""
+    """Return the pyarrow URI, percent-encoded, of a Spark location, which is not."""
     return quote(location, safe=":/@")
 
 
@@ -250,7 +250,7 @@ def remote_folder(location: str) -> tuple[FileSystem, str]:
 
 
 def numbers(names: Iterable[str]) -> Iterator[int]:
-    """Return the batches among a folder's files; others are drafts and checksums of them."""
+    """Return the numbers of batches among a folder's files, without drafts and checksums."""
     return (int(name) for name in names if name.isascii() and name.isdecimal())
 
 
@@ -261,6 +261,6 @@ def _offset(line: str, version: str) -> object:
 def _json(text: str) -> object:
     try:
         read: object = json.loads(text)
-    except ValueError:  # half of a file, or a source whose offsets are no JSON
+    except ValueError:  # a truncated file, or a source whose offsets are not JSON
         return None
     return read

@@ -1,8 +1,8 @@
 """The offset that Spark logs for a batch: every owned partition with the range to read.
 
-Spark replays a batch that its commit log does not name by asking for the very same offset again,
-perhaps after the partitions have moved to another application. So an offset holds all that a
-batch is made of, and nothing about a batch is ever worked out a second time.
+Spark replays a batch that is not in its commit log by requesting the same offset again, perhaps
+after the partitions have moved to another application. So an offset holds the complete description
+of a batch, and nothing about a batch is ever computed twice.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ class Manifest(Struct, frozen=True):
     Attributes:
         epoch: Generation of the group in which the ranges were offered, -1 before any.
         operator: Name of the query's member in the group.
-        ranges: Range of every partition that was owned, also of those without new records.
-        batch: How many batches the checkpoint's query has offered with this one.
-        nonce: Names the checkpoint, in the notes of its commits; made with its first batch.
-        topics: Every subscribed topic, owned or not, as it was then.
-        firsts: Where `startingOffsets` was at the first batch, of partitions that were not given
-            out yet and that start at latest: what arrives before they are is to be read.
-        region: The consistent region of the query, empty for none. In one, `epoch` is the attempt,
-            `nonce` the operator's incarnation and `batch` counts for that incarnation alone.
+        ranges: Range of every owned partition, including those without new records.
+        batch: Number of batches the checkpoint's query has offered, including this one.
+        nonce: Identifies the checkpoint in the notes of its commits; created with its first batch.
+        topics: Every subscribed topic, owned or not, as of then.
+        firsts: Where `startingOffsets` was at the first batch, for partitions that were not
+            assigned yet and start at latest: records that arrive before their assignment must be
+            read.
+        region: The consistent region of the query, empty for none. In a region, `epoch` is the
+            attempt, `nonce` the operator's incarnation, and `batch` counts only that incarnation's
+            batches.
     """
 
     epoch: int = -1
@@ -53,7 +55,7 @@ class Manifest(Struct, frozen=True):
     region: str = ""
 
     def to_json(self) -> OffsetJson:
-        """Return the manifest for Spark: equal manifests give equal text, key by key."""
+        """Return the manifest for Spark: equal manifests give equal text."""
         return {
             "batch": self.batch,
             "counts": {name: each.count for name, each in sorted(self.topics.items())},
@@ -68,10 +70,10 @@ class Manifest(Struct, frozen=True):
 
     @staticmethod
     def from_json(offset: Mapping[str, object]) -> Manifest:
-        """Read back what `to_json` wrote.
+        """Parse the result of `to_json`.
 
         Raises:
-            ManifestError: The offset is of another source.
+            ManifestError: The offset belongs to another source.
         """
         epoch, operator, topics = (offset.get(key) for key in ("epoch", "operator", "topics"))
         if not (isinstance(epoch, int) and isinstance(operator, str) and isinstance(topics, dict)):
@@ -94,7 +96,7 @@ class Manifest(Struct, frozen=True):
 
 
 def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
-    """Return values as JSON of Spark's own source has them: by topic, then by partition."""
+    """Return values as in the JSON of Spark's own source: by topic, then by partition."""
     topics: dict[str, dict[str, T]] = {}
     for (topic, partition), value in sorted(values.items(), key=itemgetter(0)):
         topics.setdefault(topic, {})[str(partition)] = value
@@ -114,7 +116,7 @@ def _identity(offset: Mapping[str, object]) -> tuple[int, str, dict[str, Topic]]
 
 
 def _firsts(offset: Mapping[str, object]) -> dict[TopicPartition, int]:
-    """Return where partitions are to start; only some first batches say it."""
+    """Return the starts of partitions; only some first batches have them."""
     firsts = offset.get("firsts", {})
     if not isinstance(firsts, dict):
         raise ManifestError("firsts of the checkpoint is malformed")
@@ -128,9 +130,9 @@ def _firsts(offset: Mapping[str, object]) -> dict[TopicPartition, int]:
 def trim(
     ranges: Mapping[TopicPartition, Range], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Range]:
-    """Leave out of a replayed batch what the group has committed since.
+    """Return the ranges of a replayed batch without offsets that the group has committed since.
 
-    Only a finished batch is ever committed, so a committed offset inside a range says that
+    Only finished batches are ever committed, so a committed offset inside a range means that
     another query has finished that part of it.
 
     Args:
@@ -138,7 +140,7 @@ def trim(
         committed: The group's offsets; partitions without one are absent.
 
     Returns:
-        What is left to read, without empty ranges.
+        The remaining non-empty ranges.
     """
     left = {
         partition: (max(start, committed.get(partition, start)), end)

@@ -1,8 +1,8 @@
-"""Moving a query between Spark's own Kafka source and this package's, with its checkpoint.
+"""Move a query between Spark's own Kafka source and this package's, with its checkpoint.
 
-The order of each move: look whether the query and its group are at rest, ask Kafka, work out the
-new checkpoint, write it, and only then tell the group. Whatever fails before the last two steps has
-changed nothing.
+The steps of each move: check that the query and its group are idle, query Kafka, compute the new
+checkpoint, write it, and only then commit to the group. A failure before the last two steps changes
+nothing.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from kohort.values import replace
 if TYPE_CHECKING:
     from kohort.client import AdminClient, Consumer
 
-# A person waits for the answer, so not for the minute that a program may.
+# A person waits for the answer, so this is shorter than a program's minute.
 PATIENCE_MS = 10_000
-# So long a query that runs has no time to stay silent, unless it has nothing to read.
+# A running query writes within this time, unless it has nothing to read.
 QUIET_S = 10.0
 SHOWN = 5
 
 
 class Move(Struct, frozen=True, kw_only=True):
-    """What to move.
+    """A request to move a query.
 
     Attributes:
         source: The checkpoint to convert.
         target: Where its copy goes; None to change it where it is, after a backup.
         bootstrap_servers: The brokers.
-        client: Other settings of clients, by Kafka's own names; they may have secrets.
+        client: Other client settings, by Kafka's own names; they may contain secrets.
         group_id: The group; None for a query without one (`groupMode`=`none`).
-        open_batch: What becomes of a batch that is not over; None to refuse it.
-        positions: What to believe when the group and a checkpoint of this package disagree.
-        reset_offsets: Whether offsets that the group has already may be replaced.
-        quiet_s: Seconds in which a query that runs would have written.
+        open_batch: How to treat a batch that is not finished; None to refuse it.
+        positions: Which of the group and a checkpoint of this package applies if they disagree.
+        reset_offsets: Whether existing offsets of the group may be replaced.
+        quiet_s: Seconds within which a running query would have written.
     """
 
     source: str
@@ -73,19 +73,19 @@ class Move(Struct, frozen=True, kw_only=True):
     quiet_s: float = QUIET_S
 
     def __repr__(self) -> str:
-        return f"Move({self.source!r}, {self.target!r})"  # and no secrets of clients
+        return f"Move({self.source!r}, {self.target!r})"  # without secrets of clients
 
 
 class Moved(Struct, frozen=True, kw_only=True):
-    """What was moved.
+    """The result of a move.
 
     Attributes:
         checkpoint: The converted checkpoint.
-        backup: The original, when it was changed in place; else None.
+        backup: A copy of the original if it was changed in place; otherwise None.
         batch: The last finished batch, -1 before the first.
-        open_batch: The batch that was open, None when there was none.
-        offsets: Where the query goes on, or where its repeated batch begins.
-        warnings: What people must know.
+        open_batch: The batch that was open, None if there was none.
+        offsets: Where the query goes on, or where its replayed batch begins.
+        warnings: Messages for the operator.
     """
 
     checkpoint: str
@@ -97,7 +97,7 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 
 class Kafka:
-    """What is asked of the brokers, and told to the group; a context manager.
+    """Requests to the brokers and commits to the group; a context manager.
 
     Args:
         servers: The brokers.
@@ -128,7 +128,7 @@ class Kafka:
         self._admin.close()
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Return topics as they are now.
+        """Return the current state of topics.
 
         Raises:
             CheckpointError: One does not exist.
@@ -147,14 +147,14 @@ class Kafka:
         }
 
     def logs(self, places: Iterable[TopicPartition]) -> tuple[Offsets, Offsets]:
-        """Return where partitions begin, and where they end."""
+        """Return the begin and end offsets of partitions."""
         wanted = list(places)
         if not wanted:
             return {}, {}
         return self._consumer.beginning_offsets(wanted), self._consumer.end_offsets(wanted)
 
     def check_rest(self) -> None:
-        """Refuse a group with members: they read on, and only they may set its offsets.
+        """Refuse a group with members: they keep reading, and only they may set its offsets.
 
         Raises:
             CheckpointError: It has members.
@@ -175,7 +175,7 @@ class Kafka:
             )
 
     def offsets(self, topics: Mapping[str, Topic]) -> GroupOffsets:
-        """Return what the group has committed for topics."""
+        """Return the group's committed offsets of topics."""
         if self._group_id is None:
             return GroupOffsets()
         found = self._admin.list_group_offsets(self._group_id)
@@ -184,10 +184,10 @@ class Kafka:
         )
 
     def check_offsets(self, offsets: Offsets, topics: Mapping[str, Topic]) -> None:
-        """Refuse to replace what the group has committed.
+        """Refuse to replace committed offsets of the group.
 
         Raises:
-            CheckpointError: It stands elsewhere.
+            CheckpointError: The group has different offsets.
         """
         found = self.offsets(topics).offsets
         other = sorted(p for p, at in offsets.items() if found.get(p, at) != at)
@@ -223,7 +223,7 @@ class Kafka:
         """Commit where the query goes on.
 
         Raises:
-            CheckpointError: The group has got members.
+            CheckpointError: The group has members.
             KafkaError: The broker refuses.
         """
         if self._group_id is None:
@@ -234,10 +234,10 @@ class Kafka:
 
 
 def import_checkpoint(move: Move) -> Moved:
-    """Make a checkpoint of Spark's own Kafka source one of this package's, and tell the group.
+    """Convert a checkpoint of Spark's own Kafka source to this package's, and commit to the group.
 
     Args:
-        move: What is wanted.
+        move: The request.
 
     Raises:
         CheckpointError: It cannot be done, and nothing was changed; or see the message.
@@ -266,10 +266,10 @@ def import_checkpoint(move: Move) -> Moved:
 
 
 def export_checkpoint(move: Move) -> Moved:
-    """Make a checkpoint of this package's source one of Spark's own Kafka source.
+    """Convert a checkpoint of this package's source to one of Spark's own Kafka source.
 
     Args:
-        move: What is wanted.
+        move: The request.
 
     Raises:
         CheckpointError: It cannot be done, and nothing was changed; or see the message.
@@ -287,13 +287,13 @@ def export_checkpoint(move: Move) -> Moved:
 
 
 def checkpoint_offsets(move: Move) -> tuple[Offsets, tuple[str, ...]]:
-    """Return where the query of a checkpoint goes on, whichever source it is of, and warnings.
+    """Return where the query of a checkpoint of either source goes on, and warnings.
 
     Args:
         move: The checkpoint; for one of this package also the brokers and the group.
 
     Raises:
-        CheckpointError: The checkpoint does not say it.
+        CheckpointError: The checkpoint does not have the offsets.
         KafkaError: The brokers cannot be asked.
     """
     files = CheckpointFiles(move.source)
@@ -330,8 +330,8 @@ def group_starts(
     Args:
         bootstrap_servers: The brokers.
         group_id: The group.
-        topics: Which topics; none for all of which it has offsets.
-        missing: What stands for partitions without one: -2 earliest, -1 latest, None for an error.
+        topics: The topics; none for all topics with offsets.
+        missing: The offset for partitions without one: -2 earliest, -1 latest, None for an error.
         client: Other settings of clients, by Kafka's own names.
 
     Raises:
@@ -345,15 +345,15 @@ def group_starts(
 def whereabouts(
     history: History, kafka: Kafka, move: Move
 ) -> tuple[Offsets, Offsets, Offsets, tuple[str, ...]]:
-    """Return where a query of this package goes on, where the logs begin and end, and warnings.
+    """Return where a query of this package goes on, the begins and ends of the logs, and warnings.
 
     Args:
         history: Its checkpoint.
         kafka: The brokers.
-        move: What is wanted.
+        move: The request.
 
     Raises:
-        CheckpointError: Nothing says where, group and checkpoint disagree, or a topic was
+        CheckpointError: The position is unknown, group and checkpoint disagree, or a topic was
             deleted and recreated.
     """
     last = history.manifest(max(history.entries))
@@ -394,10 +394,10 @@ def _check_not_remade(history: History, last: Manifest, topics: Mapping[str, Top
 
 
 def _at_rest(move: Move, origin: Origin) -> tuple[CheckpointFiles, Look, History]:
-    """Return a checkpoint that no query writes to.
+    """Return the history of a checkpoint to which no query writes.
 
     Raises:
-        CheckpointError: It is of the other source, or a query does.
+        CheckpointError: It belongs to the other source, or a query writes to it.
     """
     files = CheckpointFiles(move.source)
     if move.target is not None:
@@ -414,10 +414,10 @@ def _at_rest(move: Move, origin: Origin) -> tuple[CheckpointFiles, Look, History
 
 
 def _existing(history: History, last: Offsets, topics: Mapping[str, Topic]) -> list[TopicPartition]:
-    """Return the partitions of the last batch, if all of them are there.
+    """Return the partitions of the last batch, if all of them exist.
 
     Raises:
-        CheckpointError: The topic has fewer, so that it is another one.
+        CheckpointError: The topic has fewer, so it is a different one.
     """
     for place in sorted(last):
         if place.partition >= topics[place.topic].count:
@@ -433,7 +433,7 @@ def _checked(history: History, conversion: Conversion, first: Offsets, end: Offs
     """Warn of records that are gone.
 
     Raises:
-        CheckpointError: A position is beyond the end of its log: the topic is another one.
+        CheckpointError: A position is beyond the end of its log: the topic is a different one.
     """
     warnings = list(conversion.warnings)
     for place, at in sorted(conversion.positions.items()):
@@ -460,18 +460,18 @@ def write_moved(
     conversion: Conversion,
     tell: Callable[[], None],
 ) -> Moved:
-    """Write the new checkpoint, then tell the group.
+    """Write the new checkpoint, then commit to the group.
 
     Args:
-        move: What is wanted.
+        move: The request.
         files: The checkpoint.
-        before: What there was when it was looked at.
-        history: What it said then.
-        conversion: What is to be written.
-        tell: Tells the group.
+        before: The earlier snapshot of the files.
+        history: Its contents then.
+        conversion: The files to write.
+        tell: Commits to the group.
 
     Raises:
-        CheckpointError: One of the two failed; the message says what there is now.
+        CheckpointError: One of the two failed; the message describes the state.
     """
     files.refuse_change(before)
     backup = files.back_up() if move.target is None else None
