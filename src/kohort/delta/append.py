@@ -3,7 +3,7 @@
 The offsets travel with the data: one Delta commit per batch adds the batch's files and sets, for
 each Kafka partition in it, an application transaction to the last offset + 1. A query that reads a
 record again, after a crash or a hand-over, finds that number in the table and drops the row. No
-coordinator is needed: Delta's own commit decides who was first.
+coordinator is needed: Delta's own commit decides which writer was first.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ KEY_COLUMNS = ("topic", "partition", "offset")
 # Each attempt re-reads the table, so one lost race costs one attempt.
 ATTEMPTS = 20
 
-# Topic to topic id: of one batch, or a function that asks for the ids of now.
+# Topic ids by topic: of one batch, or a function that requests the current ids.
 TopicIds: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 
 class AppendReport(Struct, frozen=True):
-    """What became of one batch.
+    """The result of one batch.
 
     Attributes:
         batch_id: Spark's number of the batch.
         rows_read: Rows in the batch.
         rows_written: Rows added to the table.
-        rows_dropped: Rows that were in the table already.
+        rows_dropped: Rows that were already in the table.
         attempts: How often the files were written or the commit was tried.
-        table_version: Version of the table that holds the batch, None when nothing was written.
+        table_version: Version of the table that holds the batch, None if nothing was written.
     """
 
     batch_id: int
@@ -79,14 +79,14 @@ class AppendReport(Struct, frozen=True):
 
 
 class RowSource(Protocol):
-    """Where the rows of a batch come from; writes them as often as it is asked to."""
+    """The source of the rows of a batch; can write them repeatedly."""
 
     def write(self, task: ArrowTask) -> Iterable[TaskReport]:
-        """Feed all rows to `task`, any number of times in parallel, and return what it yields."""
+        """Pass all rows to `task`, in any number of parallel calls, and return what it yields."""
 
 
 class DeltaOptions(TypedDict, total=False):
-    """The optional arguments of `TableAppend`, which says what they are."""
+    """The optional arguments of `TableAppend`, which documents them."""
 
     partition_by: Sequence[str]
     keep_offsets: bool
@@ -102,8 +102,8 @@ class TableAppend:
     """Appends each batch of a stream to a Delta table exactly once.
 
     The stream must still have the columns `topic`, `partition` and `offset` of its records. Rows
-    may be filtered, or one record may become several rows, as long as the same record always
-    becomes the same rows.
+    may be filtered, or one record may become several rows, as long as a record always becomes the
+    same rows.
 
     Args:
         table: A directory that driver and executors share, or a URI of an object store (`s3://`,
@@ -113,19 +113,17 @@ class TableAppend:
         keep_offsets: Whether topic, partition and offset become columns of the table.
         storage_options: deltalake's options for the object store, such as credentials.
         schema_mode: `merge` adds columns that the table lacks, `strict` refuses them.
-        target_file_bytes: Begin another file when one has grown beyond this; None for one file
-            per task.
-        optimize_every: Compact small files after so many batches that wrote something; None for
-            never.
-        topic_ids: Asks for the topics' ids, where the batch does not carry them: on Spark Connect,
-            or with another source.
-        positions_without_id: What to make of positions that were written without a topic id:
-            `same` promises that they are of the topic as it is now, `other` says that it was
-            deleted and recreated since, and `check` refuses a batch that begins at offset 0 and
-            ends below them, because it cannot tell.
+        target_file_bytes: Start a new file once one exceeds this; None for one file per task.
+        optimize_every: Compact small files after this many non-empty batches; None for never.
+        topic_ids: Requests the topics' ids if the batch does not carry them: on Spark Connect, or
+            with another source.
+        positions_without_id: How to treat positions that were written without a topic id: `same`
+            promises that they belong to the current topic, `other` says that it was deleted and
+            recreated since, and `check` refuses a batch that begins at offset 0 and ends below
+            them, because it cannot tell.
 
     Raises:
-        ValueError: The table's scheme is not supported, or an argument makes no sense.
+        ValueError: The table's scheme is not supported, or an argument is invalid.
     """
 
     def __init__(
@@ -161,7 +159,7 @@ class TableAppend:
         self._topic_ids = topic_ids
         self._known_ids: dict[str, str] = {}
         self._positions: dict[tuple[str, int], int] = {}
-        # What the table said about the partitions of the batch that is being written.
+        # The table's positions of the partitions of the current batch.
         self._read: dict[tuple[str, int], Position] = {}
         self._since_optimized = 0
         self.last_batch: AppendReport | None = None
@@ -176,14 +174,14 @@ class TableAppend:
         """Append one batch.
 
         Args:
-            rows: Writes the rows, again when others were faster.
+            rows: Writes the rows, again if another writer was faster.
             schema: Columns of the rows.
             batch_id: Number of the batch, for the report.
-            topic_ids: Ids of the topics that the rows are of. A function is asked before the rows
-                are read and again before the commit.
+            topic_ids: Ids of the rows' topics. A function is called before the rows are read and
+                again before the commit.
 
         Returns:
-            What became of them; also kept as `last_batch`.
+            A report of the batch; also kept as `last_batch`.
         """
         schema = self._table_columns(schema)
         check_types(schema, self._storage.uri)
@@ -199,7 +197,7 @@ class TableAppend:
                 reports = list(rows.write(self._task(table, schema, known)))
             table.update_incremental()
             try:
-                # others may have changed the table meanwhile
+                # other writers may have changed the table meanwhile
                 check_rules(table, self._storage.uri)
                 fit_columns(table, schema, self._schema_mode, self._storage.uri)
                 _check_ids(topic_ids, ids, reports)
@@ -214,12 +212,12 @@ class TableAppend:
                 return self._finish(batch_id, reports, attempt, table)
         self._remove(reports or [])
         raise DeltaAppendError(
-            f"{self._storage.uri}: others won the commit {ATTEMPTS} times; "
+            f"{self._storage.uri}: other writers won the commit {ATTEMPTS} times; "
             f"batch {batch_id} is not in the table"
         )
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that no table can have, before anything is read.
+        """Refuse columns that no table can have, before reading any rows.
 
         Args:
             schema: Columns of the rows.
@@ -256,7 +254,7 @@ class TableAppend:
         return table
 
     def _remember(self, ids: Mapping[str, str]) -> None:
-        """Forget positions of topics that are not those of the last batch."""
+        """Drop positions of topics that are not in the last batch."""
         self._positions = {
             key: position
             for key, position in self._positions.items()
@@ -267,9 +265,10 @@ class TableAppend:
     def _learn_positions(
         self, table: DeltaTable, reports: list[TaskReport], known: Mapping[tuple[str, int], int]
     ) -> bool:
-        """Read the table's positions; return whether other rows should have been written.
+        """Read the table's positions; return whether different rows should have been written.
 
-        Rows may be in it already. Or the table was recreated, and lacks some that were left out.
+        Some rows may already be in it. Or the table was recreated, and lacks rows that were left
+        out.
         """
         self._read.clear()
         is_behind = False
@@ -286,10 +285,10 @@ class TableAppend:
         )
 
     def _commit(self, table: DeltaTable, reports: list[TaskReport]) -> bool:
-        """Commit the files; return False when another writer was first.
+        """Commit the files; return False if another writer was first.
 
-        Delta refuses a writer whose view of the same transaction is stale, but takes a lower
-        version from one whose view is not: `_learn_positions` looked at this very snapshot.
+        Delta refuses a writer whose view of the same transaction is stale, but accepts a lower
+        version from one with a current view: `_learn_positions` has read this very snapshot.
         """
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
@@ -328,7 +327,7 @@ class TableAppend:
         return self.last_batch
 
     def _tell(self, seen: Span, position: Position) -> None:
-        """Say what a topic that was recreated means for the table, or may have meant."""
+        """Log what a recreated topic means, or may mean, for the table."""
         where = f"{self._storage.uri}: {seen.topic}-{seen.partition}"
         if position.remade:
             log.warning(
@@ -360,7 +359,7 @@ class TableAppend:
             )
 
     def _optimize(self, table: DeltaTable) -> None:
-        """Compact small files when it is time; the batch is in the table whatever comes of it."""
+        """Compact small files when due; the batch is in the table even if this fails."""
         self._since_optimized += 1
         if self._optimize_every is None or self._since_optimized < self._optimize_every:
             return
@@ -392,12 +391,12 @@ def _check_positive(name: str, value: int | None) -> None:
 
 
 def _shape(table: DeltaTable) -> tuple[tuple[str, ...], tuple[FieldPath, ...]]:
-    """Return what files are made for: the partition columns, and what must not be null."""
+    """Return the constraints on files: the partition columns, and columns that must not be null."""
     return tuple(table.metadata().partition_columns), required_fields(table)
 
 
 def _check_ids(asked: TopicIds | None, ids: Mapping[str, str], reports: list[TaskReport]) -> None:
-    """Make sure that the topics are the same after reading as before."""
+    """Check that the topics are the same after reading as before."""
     if not callable(asked):
         return
     now = asked()

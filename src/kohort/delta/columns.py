@@ -1,4 +1,4 @@
-"""Whether a stream fits a Delta table: columns, their types, and what partitions the table."""
+"""Check that a stream fits a Delta table: columns, types, and partition columns."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-# What to do with a column of the stream that the table lacks: refuse it, or add it.
+# How to treat a column of the stream that the table lacks: refuse it, or add it.
 SchemaMode = Literal["strict", "merge"]
-# Under which PySpark passes on the metadata of a column.
+# The key under which PySpark passes a column's metadata.
 _SPARK_METADATA = b"SPARK::metadata::json"
-# Others may be adding columns at the same time.
+# Other writers may add columns at the same time.
 ATTEMPTS = 20
 
 
 def fit_columns(table: DeltaTable, schema: pa.Schema, mode: SchemaMode, uri: str) -> None:
-    """Make sure that rows with `schema` can be appended, by adding columns where that is allowed.
+    """Make sure that rows with `schema` can be appended; add columns if that is allowed.
 
     Args:
-        table: The table; up to date afterwards.
+        table: The table; updated to the latest version.
         schema: Columns of the rows.
         mode: Whether columns may be added.
         uri: Name of the table for error messages.
@@ -49,7 +49,7 @@ def fit_columns(table: DeltaTable, schema: pa.Schema, mode: SchemaMode, uri: str
         check_times_in_maps(pa.schema(missing), table, uri)
         try:
             table.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
-        except DeltaError as error:  # another writer may have added it, or committed in between
+        except DeltaError as error:  # another writer may have added it, or committed meanwhile
             failure = error
         table.update_incremental()
     names = ", ".join(repr(column.name) for column in _missing(table, schema, uri))
@@ -87,7 +87,7 @@ def check_types(schema: pa.Schema, uri: str) -> None:
 
 
 def _check_case(names: Iterable[str], uri: str) -> None:
-    """Refuse names that differ in case only: to Delta they are one column."""
+    """Refuse names that differ only in case: to Delta they are one column."""
     known: dict[str, str] = {}
     for name in names:
         other = known.setdefault(name.lower(), name)
@@ -99,7 +99,7 @@ def _check_case(names: Iterable[str], uri: str) -> None:
 
 
 def _words(kind: pa.DataType) -> set[str]:
-    """The types that a type is made of, without names."""
+    """Return the types that a type consists of, without names."""
     import pyarrow as pa
 
     inner = [kind.field(number).type for number in range(kind.num_fields)]
@@ -109,12 +109,12 @@ def _words(kind: pa.DataType) -> set[str]:
 
 
 def check_times_in_maps(schema: pa.Schema, table: DeltaTable | None, uri: str) -> None:
-    """Refuse a map of times without zone that would make the table one that cannot be opened.
+    """Refuse a map with times without a zone, which would make the table unreadable.
 
-    deltalake 1.6.6 does not look into maps for what needs the feature timestampNtz.
+    deltalake 1.6.6 does not look inside maps for types that need the feature timestampNtz.
 
     Args:
-        schema: Columns that are to be in the table.
+        schema: Columns of the future table.
         table: The table; None if it is to be created.
         uri: Name of the table for error messages.
 
@@ -134,7 +134,7 @@ def check_times_in_maps(schema: pa.Schema, table: DeltaTable | None, uri: str) -
 
 
 def _times_without_zone(kind: pa.DataType, in_map: bool = False) -> Iterator[bool]:
-    """For each type of a time without zone in a type, whether a map is around it."""
+    """Yield, for each time without a zone in a type, whether it is inside a map."""
     import pyarrow as pa
 
     if isinstance(kind, pa.TimestampType) and kind.tz is None:
@@ -150,14 +150,14 @@ def _times_without_zone(kind: pa.DataType, in_map: bool = False) -> Iterator[boo
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """Return a schema in which all may be null, as Spark's own writers of Delta tables have it."""
+    """Return a fully nullable schema, as Spark's own writers of Delta tables use."""
     import pyarrow as pa
 
     return pa.schema([_nullable_field(each) for each in schema])
 
 
 def _nullable_field(column: pa.Field) -> pa.Field:
-    """The column with its comment; other metadata may be rules of the table it came from."""
+    """Return the column with its comment; other metadata may be rules of its original table."""
     import pyarrow as pa
 
     comment = _comment(column.metadata or {})
@@ -172,7 +172,7 @@ def _comment(metadata: Mapping[bytes, bytes]) -> str:
 
 
 def nullable_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type all of whose fields may be null, but the keys of maps."""
+    """Return a type with all fields nullable except the keys of maps."""
     import pyarrow as pa
 
     if isinstance(kind, pa.StructType):
@@ -185,12 +185,12 @@ def nullable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_same(column: pa.Field, present: pa.Field) -> bool:
-    """Whether a column has the type of the table's; what may be null is looked at in the rows."""
+    """Whether a column has the table's type; nulls are checked in the rows."""
     return bool(nullable_type(column.type) == nullable_type(present.type))
 
 
 def _missing(table: DeltaTable, schema: pa.Schema, uri: str) -> list[pa.Field]:
-    """Return the columns that the table lacks; refuse what cannot be made to fit."""
+    """Return the columns that the table lacks; refuse columns that cannot fit."""
     import pyarrow as pa
 
     present = {column.name: column for column in pa.schema(table.schema().to_arrow())}
@@ -217,10 +217,10 @@ def _missing(table: DeltaTable, schema: pa.Schema, uri: str) -> list[pa.Field]:
 
 
 def completed(schema: pa.Schema, table: DeltaTable) -> pa.Schema:
-    """Return columns with those of the table that are missing, which files then have as nulls.
+    """Return columns with the table's missing ones added, which files then hold as nulls.
 
-    Readers pass over a file that says nothing of a column when they look for nulls in it
-    (deltalake 1.6.6).
+    Readers that look for nulls in a column skip a file without information about it (deltalake
+    1.6.6).
 
     Args:
         schema: Columns of the rows, which fit the table.
@@ -268,11 +268,11 @@ def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str], uri:
 
 
 def check_same_partitions(present: Iterable[str], wanted: Sequence[str] | None, uri: str) -> None:
-    """Refuse another partitioning than the table has.
+    """Refuse a partitioning that differs from the table's.
 
     Args:
         present: Partition columns of the table.
-        wanted: What the caller asks for, None when it does not matter.
+        wanted: The requested partition columns, None for any.
         uri: Name of the table for error messages.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Makes few large files of many small ones.
+"""Merge many small files into few large ones.
 
 `DeltaTable.optimize.compact` is not used: with deltalake 1.6, two applications that compact at the
-same time both commit, and every row is there twice. Here a commit is only made on the very version
-of the table that still has all files which it replaces.
+same time both commit, which duplicates every row. Here a commit is only made on a version of the
+table that still has all the files that it replaces.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.delta")
 
 TARGET_BYTES = 128 * 1024 * 1024
-# A file that has this share of the target is left alone.
+# A file of at least this share of the target size is left alone.
 LARGE_ENOUGH = 0.75
-# Appends of others may come in between; each costs one attempt.
+# Other writers may append meanwhile; each append costs one attempt.
 ATTEMPTS = 20
 READ_ROWS = 64 * 1024
-# Names that this package gives, in the folder of the partition values if there are any.
+# File names of this package, in the folder of the partition values if there are any.
 _OWN_NAME = re.compile(r"(.*/)?part-[0-9a-f-]{36}\.parquet")
 
 
@@ -50,8 +50,8 @@ class SmallFile(Struct, frozen=True):
     """A file of the table.
 
     Attributes:
-        path: Name relative to the table; the log has it encoded as in a URL.
-        size: Bytes.
+        path: Name relative to the table; percent-encoded in the log.
+        size: Size in bytes.
     """
 
     path: str
@@ -59,10 +59,10 @@ class SmallFile(Struct, frozen=True):
 
 
 class Bin(Struct, frozen=True):
-    """Files that become one.
+    """Files to merge into one.
 
     Attributes:
-        values: Values of the partition columns, which all of them have.
+        values: Values of the partition columns, the same for all files.
         files: The files, oldest first.
     """
 
@@ -71,18 +71,16 @@ class Bin(Struct, frozen=True):
 
 
 def compact(table: DeltaTable, storage: TableStorage, target_bytes: int) -> bool:
-    """Replace small files by large ones with the same rows.
+    """Replace small files with large ones that have the same rows.
 
     Files of other writers are left alone.
 
     Args:
         table: The table; up to date afterwards.
         storage: Where it is.
-        target_bytes: How large a file should become.
-
-    Returns:
-        Whether files were replaced; not when there was nothing to do, another writer replaced
-        one of them first, or the table has a feature that forbids it.
+        target_bytes: Target size of a file. Returns: Whether files were replaced; False if there
+            was nothing to do, another writer replaced one of them first, or the table has a feature
+            that forbids it.
     """
     obstacles = compaction_obstacles(table)
     if obstacles:
@@ -101,7 +99,7 @@ def compact(table: DeltaTable, storage: TableStorage, target_bytes: int) -> bool
     written: list[WrittenFile] = []
     try:
         for each in bins:
-            written.append(_merge(table, files, each))  # noqa: PERF401  # kept when the next one fails
+            written.append(_merge(table, files, each))  # noqa: PERF401  # kept if the next one fails
         done = _replace(table, bins, written)
     except BaseException:
         remove_files(files, (file.path for file in written))
@@ -116,7 +114,7 @@ def compact(table: DeltaTable, storage: TableStorage, target_bytes: int) -> bool
 
 
 def plan(files: Iterable[tuple[PartitionValues, SmallFile]], target_bytes: int) -> list[Bin]:
-    """Return which files become one.
+    """Return the groups of files to merge.
 
     Args:
         files: Files with the values of their partition columns.
@@ -139,7 +137,7 @@ def plan(files: Iterable[tuple[PartitionValues, SmallFile]], target_bytes: int) 
 
 
 def add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:
-    """Return what a commit says about a new file.
+    """Return the `add` action of a commit for a new file.
 
     Args:
         file: The file.
@@ -181,7 +179,7 @@ def _merge(table: DeltaTable, files: FileSystem, each: Bin) -> WrittenFile:
 
 
 def _rows(files: FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield a file's rows; a column that is younger than the file is null."""
+    """Yield a file's rows; a column added after the file is null."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -216,7 +214,7 @@ def _replace(table: DeltaTable, bins: list[Bin], written: list[WrittenFile]) -> 
                 "append",
                 table.schema(),
                 table.metadata().partition_columns,
-                # No second try: it would not look at the files again.
+                # No retry: it would not check the files again.
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         except CommitFailedError:

@@ -1,4 +1,4 @@
-"""Opening a table, or making it where there is none."""
+"""Open a table, or create it if there is none."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def open_or_make(
     storage: TableStorage, schema: pa.Schema, partition_by: Sequence[str]
 ) -> DeltaTable:
-    """Return a table, which others may be making at the same time.
+    """Return a table, which other writers may create at the same time.
 
     Args:
         storage: Where it is.
-        schema: Its columns, if it is made.
-        partition_by: Its partition columns; none: those that it has.
+        schema: Its columns, if it is created.
+        partition_by: Its partition columns; none for its existing ones.
 
     Raises:
         DeltaAppendError: A new table cannot have such columns, or the partition columns differ.
@@ -59,6 +59,6 @@ def _make(storage: TableStorage, schema: pa.Schema, partition_by: Sequence[str])
             partition_by=list(partition_by),
             storage_options=options,
         )
-    except DeltaError:  # another application has made it since the question
+    except DeltaError:  # another application has created it meanwhile
         if not DeltaTable.is_deltatable(uri, options):
             raise

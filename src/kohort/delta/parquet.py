@@ -1,7 +1,7 @@
-"""What an executor does for `DeltaAppend`: drop stale rows, write Parquet files, describe them.
+"""The executor side of `DeltaAppend`: drop stale rows, write Parquet files, describe them.
 
 A file is visible to readers of the table only once the driver has named it in a commit. Files of
-batches that failed stay behind unseen; `DeltaTable.vacuum` removes them.
+failed batches stay behind invisibly; `DeltaTable.vacuum` removes them.
 
 Everything about files goes through the table's file system, a directory or an object store.
 """
@@ -33,14 +33,14 @@ log = logging.getLogger("kohort.delta")
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-# What stands for null in the name of a folder, as in Hive.
+# The folder name for null, as in Hive.
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 # Partition values as the Delta protocol writes them: a string, or None for null.
 PartitionValues = tuple[tuple[str, str | None], ...]
 # (topic, partition) -> offset of the first record that is not in the table yet.
 Positions = Mapping[tuple[str, int], int]
-# What `DataFrame.mapInArrow` runs in each task.
+# The function that `DataFrame.mapInArrow` runs in each task.
 ArrowTask: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
 
@@ -49,8 +49,8 @@ class WrittenFile(Struct, frozen=True):
 
     Attributes:
         path: File name relative to the table.
-        size: Bytes.
-        modified_ms: Milliseconds since 1970.
+        size: Size in bytes.
+        modified_ms: Modification time, in milliseconds since 1970.
         partition_values: Partition column to value.
         stats: The file's statistics as the JSON text of the Delta protocol.
     """
@@ -79,14 +79,14 @@ class Span(Struct, frozen=True):
 
 
 class TaskReport(Struct, frozen=True):
-    """What one task read and wrote.
+    """The report of one task.
 
     Attributes:
         rows_read: Rows the task was given.
-        rows_written: Rows in its files; the others were in the table already.
+        rows_written: Rows in its files; the others were already in the table.
         files: The files.
-        spans: One entry per Kafka partition of which rows were kept.
-        seen: One entry per Kafka partition of which rows were read.
+        spans: One entry per Kafka partition with kept rows.
+        seen: One entry per Kafka partition with read rows.
     """
 
     rows_read: int = 0
@@ -96,12 +96,12 @@ class TaskReport(Struct, frozen=True):
     seen: list[Span] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """Return the report as one line of text, for the way from executor to driver."""
+        """Return the report as one line of text, for sending it from executor to driver."""
         return json.dumps(to_builtins(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> TaskReport:
-        """Read back what `to_json` wrote."""
+        """Parse the result of `to_json`."""
         raw = json.loads(text)
         files = [WrittenFile(**item) for item in raw.pop("files")]
         spans, seen = ([Span(**item) for item in raw.pop(name)] for name in ("spans", "seen"))
@@ -114,9 +114,9 @@ class FileLayout(Struct, frozen=True):
     Attributes:
         schema: Serialized Arrow schema of the columns to write, in order.
         partition_by: Partition columns of the table.
-        target_bytes: A file that has grown beyond this is closed and another begun, None for one
-            file per task and combination of partition values.
-        required: What must not be null.
+        target_bytes: A file that exceeds this is closed and a new one started; None for one file
+            per task and combination of partition values.
+        required: The fields that must not be null.
         table: Name of the table for error messages.
     """
 
@@ -145,7 +145,7 @@ class TableWriter:
         self._closed: list[WrittenFile] = []
 
     def write(self, table: pa.Table) -> None:
-        """Write the rows of `table`, with the columns of the schema; those that it lacks are null.
+        """Write the rows of `table`, with the columns of the schema; missing ones are null.
 
         Raises:
             DeltaAppendError: A row has a null that the table does not allow.
@@ -169,7 +169,7 @@ class TableWriter:
                 self._closed.append(self._open.pop(values).close())
 
     def close(self) -> list[WrittenFile]:
-        """Complete all files and describe them."""
+        """Finish all files and describe them."""
         while self._open:
             values = next(iter(self._open))
             self._closed.append(self._open[values].close())
@@ -184,10 +184,10 @@ class TableWriter:
 
 
 def columns_with_bounds(schema: pa.Schema) -> bool | list[str]:
-    """Return the columns that get bounds in the footer of a file, as `ParquetWriter` takes them.
+    """Return the columns with bounds in a file's footer, in the form that `ParquetWriter` takes.
 
-    Those of floating point get none: the footer's leave NaN out, so readers pass over a file whose
-    other values all equal v when they look for values other than v.
+    Floating-point columns get none: the footer's bounds ignore NaN, so readers that look for values
+    other than v would skip a file whose other values all equal v.
     """
     import pyarrow as pa
 
@@ -197,7 +197,7 @@ def columns_with_bounds(schema: pa.Schema) -> bool | list[str]:
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield the columns of Parquet that a column becomes, with their types."""
+    """Yield the Parquet columns of a column, with their types."""
     import pyarrow as pa
 
     if isinstance(kind, pa.StructType):
@@ -236,11 +236,11 @@ class TableFile:
 
     @property
     def size(self) -> int:
-        """Bytes that have been written; those of pending rows are not."""
+        """The number of bytes written, without pending rows."""
         return 0 if self._sink is None else int(self._sink.tell())
 
     def write(self, rows: pa.Table) -> None:
-        """Take rows, and write them once they are enough for a row group."""
+        """Add rows, and write them once there are enough for a row group."""
         self._pending.append(rows)
         if (
             sum(len(table) for table in self._pending) >= ROW_GROUP_ROWS
@@ -249,7 +249,7 @@ class TableFile:
             self._flush()
 
     def close(self) -> WrittenFile:
-        """Complete the file and describe it."""
+        """Finish the file and describe it."""
         self._flush()
         assert self._writer is not None
         assert self._sink is not None
@@ -268,7 +268,7 @@ class TableFile:
         """Remove what was written."""
         if self._sink is None:
             return
-        # The footer does not matter any more, but a writer that is left open warns.
+        # The footer no longer matters, but a writer left open warns.
         with contextlib.suppress(Exception):
             if self._writer is not None:
                 self._writer.close()
@@ -299,9 +299,9 @@ class TableFile:
 
 
 def folder_of(values: PartitionValues) -> str:
-    """Return the folder of files with these partition values, named as deltalake names it.
+    """Return the folder for these partition values, named as in deltalake.
 
-    The log has the values; but there are readers that take them from the path (polars 2.1).
+    The log has the values, but some readers take them from the path (polars 2.1).
     """
     return "".join(
         f"{name}={_NO_VALUE if value is None else quote(value, safe='')}/" for name, value in values
@@ -309,7 +309,7 @@ def folder_of(values: PartitionValues) -> str:
 
 
 def remove_files(files: FileSystem, names: Iterable[str]) -> None:
-    """Remove files that no commit names; what cannot be removed is said and left to `vacuum`.
+    """Remove files that no commit names; files that cannot be removed are logged, for `vacuum`.
 
     Args:
         files: File system rooted at the table.
@@ -320,7 +320,7 @@ def remove_files(files: FileSystem, names: Iterable[str]) -> None:
             files.delete_file(name)
         except FileNotFoundError:
             continue
-        except Exception as error:  # noqa: BLE001  # deltalake has many; the table is right anyway
+        except Exception as error:  # noqa: BLE001  # deltalake raises many kinds; the table is correct anyway
             log.warning(
                 "file %s of a failed attempt could not be removed (%s); no reader sees it, and "
                 "DeltaTable.vacuum removes it",
@@ -353,10 +353,10 @@ def _split(
 
 
 def partition_text(value: object) -> str | None:
-    """Return a partition value in the Delta protocol's spelling.
+    """Return a partition value in the format of the Delta protocol.
 
     Raises:
-        TypeError: Values of this type cannot partition a table here.
+        TypeError: Values of this type cannot be partition values.
     """
     if value is None or value == "":
         return None
@@ -370,11 +370,11 @@ def partition_text(value: object) -> str | None:
 
 
 def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Span], list[Span]]:
-    """Return the rows at or above the table's position, what they span, and what all rows span.
+    """Return the rows at or above the table's position, their spans, and the spans of all rows.
 
     Args:
         table: Rows with the columns topic, partition and offset.
-        positions: What is known to be in the table.
+        positions: The known positions of the table.
 
     Raises:
         ValueError: A row has no topic, partition or offset.
@@ -383,7 +383,7 @@ def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Sp
 
     for column in ("topic", "partition", "offset"):
         if table[column].null_count:
-            raise ValueError(f"DeltaAppend needs {column} of every row, and one is null")
+            raise ValueError(f"DeltaAppend needs {column} in every row, and one is null")
     seen = spans_of(table)
     stale = [span for span in seen if span.first < positions.get((span.topic, span.partition), 0)]
     for span in stale:
@@ -398,7 +398,7 @@ def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Sp
 
 
 def spans_of(table: pa.Table) -> list[Span]:
-    """Return what the rows of a table span, for each Kafka partition."""
+    """Return the span of the rows of a table, for each Kafka partition."""
     keys = ["topic", "partition"]
     found = table.group_by(keys).aggregate([("offset", "min"), ("offset", "max")])
     return [

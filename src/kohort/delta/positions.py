@@ -1,9 +1,9 @@
-"""How far a Delta table is: the application transactions of one consumer group.
+"""The positions of a Delta table: the application transactions of one consumer group.
 
-A position belongs to one topic, and a topic that is deleted and recreated is another topic that
-begins at offset 0. So where the topic's id is known, it is part of the transaction's name:
+A position belongs to one topic, and a topic that is deleted and recreated is a different topic that
+begins at offset 0. So if the topic's id is known, it is part of the transaction's name:
 `<group>/<topic>/<partition>@<topic id>`; the transaction `<group>/<topic>/<partition>` is then set
-to -1, which says that positions here have ids. Where no id is known, the latter holds the position.
+to -1, which marks that positions have ids. If no id is known, the latter holds the position.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
     from kohort.delta.parquet import Span
 
-# Value of the transaction without an id where there are transactions with one.
+# Value of the transaction without an id if there are transactions with one.
 HAS_IDS = -1
 
-# What positions that were written without a topic id say: decide by the offsets, belongs to the
-# topic as it is now, belongs to a topic that was deleted.
+# How to treat positions written without a topic id: decide by the offsets, as the current topic's,
+# or as a deleted topic's.
 WithoutId = Literal["check", "same", "other"]
 
 
 class DeltaAppendError(KohortError):
-    """A batch could not be appended; nothing of it is in the table."""
+    """A batch could not be appended; none of it is in the table."""
 
 
 class Position(Struct, frozen=True):
-    """What the table says about one Kafka partition.
+    """The table's position of one Kafka partition.
 
     Attributes:
         value: Offset of the first record that is not in the table.
-        same_topic: Whether it belongs to the very topic that the batch has read: ids say so, or
-            the caller does.
+        same_topic: Whether it belongs to the topic that the batch has read, according to ids or to
+            the caller.
         remade: Whether the table holds records of an earlier topic of that name.
     """
 
@@ -92,7 +92,7 @@ class TablePositions:
     def transactions(
         self, table: DeltaTable, spans: Iterable[Span], topic_ids: Mapping[str, str]
     ) -> list[Transaction]:
-        """Return what a commit sets, so that the table is at the end of each span."""
+        """Return the transactions of a commit that moves the table to the end of each span."""
         from deltalake.transaction import Transaction
 
         found = []
@@ -112,12 +112,12 @@ class TablePositions:
 def check_restart(seen: Span, position: Position) -> None:
     """Refuse a batch that begins at offset 0 and ends below a position that has no topic id.
 
-    A query reads again what is in the table, or the topic was deleted and recreated: then its
-    records would be taken for old ones and lost.
+    Either a query reads again records that are in the table, or the topic was deleted and
+    recreated: then its records would be mistaken for old ones and lost.
 
     Args:
-        seen: What the batch has read of a partition.
-        position: What the table says about it.
+        seen: The batch's span of a partition.
+        position: The table's position of it.
 
     Raises:
         DeltaAppendError: Names the two causes and what to do.

@@ -1,7 +1,7 @@
 """The rules of a table that its writers must keep (Delta protocol, "Requirements for Writers").
 
-What kohort writes keeps those of `FEATURES` and NOT NULL. A table with any other rule is refused by
-name, before a record is written.
+kohort supports those of `FEATURES` and NOT NULL. A table with any other rule is refused before a
+record is written; the error names the rule.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 class Asked(Struct, frozen=True):
-    """What a table feature asks of a program that writes files.
+    """The demands of a table feature on a program that writes files.
 
     Attributes:
-        appends: A rule of columns or settings that is looked for below: a table may list
-            checkConstraints and have no constraint. Empty: nothing.
-        compaction: Why files cannot be replaced by others with the same rows; empty: they can.
+        appends: A rule of columns or settings that is checked below: a table may list
+            checkConstraints and have no constraint. Empty for none.
+        compaction: Why files cannot be replaced with others that have the same rows; empty if they
+            can.
     """
 
     appends: str = ""
@@ -53,17 +54,17 @@ _COLUMN_RULES = {
     "delta.invariants": "an invariant",
     "delta.identity.step": "an identity column",
 }
-# The writer version that has identity columns, which deltalake does not write.
+# The writer version with identity columns, which deltalake does not write.
 _IDENTITY_VERSION = 6
 _FEATURES_VERSION = 7
 
-# Where in a row a value is: the column, and the fields inside it; `element` is a list's, `value` a
-# map's.
+# The path of a value in a row: the column, and the fields inside it; `element` in a list, `value`
+# in a map.
 FieldPath: TypeAlias = tuple[str, ...]
 
 
 def check_rules(table: DeltaTable, uri: str) -> None:
-    """Refuse a table with a rule that rows might break or that files must be written for.
+    """Refuse a table with a rule that rows might break, or that affects how files are written.
 
     Args:
         table: The table.
@@ -81,7 +82,7 @@ def check_rules(table: DeltaTable, uri: str) -> None:
 
 
 def compaction_obstacles(table: DeltaTable) -> dict[str, str]:
-    """Return the features for which files cannot be replaced by others with the same rows, and why.
+    """Return the features that forbid replacing files with others of the same rows, and why.
 
     Args:
         table: The table.
@@ -114,9 +115,9 @@ def _rules(table: DeltaTable) -> Iterator[str]:
 
 
 def _required_in_nullable(table: DeltaTable) -> Iterator[str]:
-    """A field that must not be null, of a structure that may be.
+    """Return a field that must not be null in a struct that may be null.
 
-    Arrow has a null there under each null structure, which deltalake then refuses to read.
+    Arrow has a null there under each null struct, which deltalake then refuses to read.
     """
     fields = dict(_table_fields(table))
     for path, each in fields.items():
@@ -127,7 +128,7 @@ def _required_in_nullable(table: DeltaTable) -> Iterator[str]:
 
 
 def _metadata(schema: object) -> Iterator[tuple[FieldPath, Mapping[str, str]]]:
-    """What the table says of each column and each field inside one."""
+    """Yield the metadata of each column and each field inside one."""
     for path, each in _fields(schema):
         found = each.metadata or {}
         yield path, {key.decode(): value.decode() for key, value in found.items()}
@@ -140,7 +141,7 @@ def required_fields(table: DeltaTable) -> tuple[FieldPath, ...]:
 
 
 def _table_fields(table: DeltaTable) -> Iterator[tuple[FieldPath, pa.Field]]:
-    """Each column and each field inside one, without what Arrow has inside a variant."""
+    """Yield each column and each field inside one, without Arrow's fields of a variant."""
     variants = {*_variants(json.loads(table.schema().to_json()))}
     for path, each in _fields(table.schema().to_arrow()):
         if path[:-1] not in variants:
@@ -148,7 +149,7 @@ def _table_fields(table: DeltaTable) -> Iterator[tuple[FieldPath, pa.Field]]:
 
 
 def _variants(kind: object, path: FieldPath = ()) -> Iterator[FieldPath]:
-    """Where variants are in a type as the table's log has it."""
+    """Yield the paths of variants in a type from the table's log."""
     if kind == "variant":
         yield path
     if not isinstance(kind, dict):
@@ -166,8 +167,8 @@ def check_nulls(
 
     Args:
         rows: The rows; columns that the paths name may be missing.
-        required: What must not be null. What is inside a null may be.
-        partition_by: Columns in which an empty text is written as null, as Delta's protocol says.
+        required: The fields that must not be null, unless inside a null.
+        partition_by: Columns in which an empty text is written as null, as in Delta's protocol.
         uri: Name of the table for error messages.
 
     Raises:
@@ -197,7 +198,7 @@ def _has_null(column: pa.ChunkedArray, path: FieldPath, is_partition: bool) -> b
 
 
 def _record(rows: pa.Table, number: int) -> str:
-    """Name a row by where its record is in Kafka; the output of a region may not tell."""
+    """Name a row by its record's place in Kafka, which the output of a region may lack."""
     names = ("topic", "partition", "offset")
     if not set(names) <= set(rows.schema.names):
         return f"row {number + 1} of {len(rows)}"
@@ -205,11 +206,11 @@ def _record(rows: pa.Table, number: int) -> str:
 
 
 def null_in(file: WrittenFile, required: Iterable[FieldPath]) -> FieldPath | None:
-    """Return a field that must not be null and is, by what is known of a file; None: there is none.
+    """Return a field that must not be null but is, according to a file's statistics, or None.
 
     Args:
-        file: The file. What is inside arrays and maps is not counted.
-        required: What must not be null.
+        file: The file. Values inside arrays and maps are not counted.
+        required: The fields that must not be null.
     """
     counts: object = json.loads(file.stats or "{}").get("nullCount", {})
     for path in required:
@@ -224,7 +225,7 @@ def null_in(file: WrittenFile, required: Iterable[FieldPath]) -> FieldPath | Non
 
 
 def _inside(values: pa.ChunkedArray, path: FieldPath) -> pa.ChunkedArray:
-    """The values of a field inside a column, where all around them is not null."""
+    """Return the values of a field inside a column, where no enclosing value is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -241,12 +242,12 @@ def _inside(values: pa.ChunkedArray, path: FieldPath) -> pa.ChunkedArray:
 
 
 def dotted(path: FieldPath) -> str:
-    """A column, or a field inside one, as people write it."""
+    """Return the dotted name of a column or of a field inside one."""
     return ".".join(path)
 
 
 def _fields(within: object, path: FieldPath = ()) -> Iterator[tuple[FieldPath, pa.Field]]:
-    """Each column and each field inside one, of a schema or a type."""
+    """Yield each column and each field inside one, of a schema or a type."""
     for name, each in _inner(within):
         yield (*path, name), each
         yield from _fields(each.type, (*path, name))

@@ -1,11 +1,11 @@
-"""What the log of a Delta table says of a file, so that readers can pass over it.
+"""Statistics of a file for the log of a Delta table, so that readers can skip it.
 
-Bounds are those of the Delta protocol, and wide enough for what readers make of them: times are
+Bounds follow the Delta protocol, and are wide enough for the way readers use them: times are
 rounded outward to milliseconds, and long texts are cut to a text that is not greater, or not less.
 
-deltalake takes a column that has no bounds in a file that has some for one that no row can match
+If a file has bounds for some columns, deltalake assumes that no row matches a column without bounds
 (seen in 1.6.6). So a file has bounds of every column that can have them, or none at all: NaN,
-infinities, years that are not of four digits and bytes that are no UTF-8 have no bound.
+infinities, years without exactly four digits and bytes that are not UTF-8 have no bound.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ import msgspec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Longer bounds say little more.
+# Longer bounds add little.
 LONGEST_TEXT = 64
-# A text that has no shorter upper bound than itself (all of it is U+10FFFF) is one up to this.
+# A text without a shorter upper bound (all U+10FFFF) is its own bound up to this length.
 LONGEST_BOUND = 4096
 _HIGHEST_CHARACTER = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  # times of no zone are written like this
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  # times without a zone are written like this
 _PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-# What a lowest and a highest value become; None where that cannot be said.
+# The JSON of a lowest and a highest value; None if they cannot be written.
 _Bounds = tuple[object, object] | None
 
 
 class FileStatistics:
-    """Counts the rows of a file and finds the bounds of its columns, while it is written."""
+    """Counts the rows of a file and finds the bounds of its columns while it is written."""
 
     def __init__(self) -> None:
         self._rows = 0
         self._columns: dict[str, _Column] = {}
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows that are written to the file; each time the columns are the same."""
+        """Add rows written to the file; the columns are the same each time."""
         self._rows += rows.num_rows
         for name, values in zip(rows.schema.names, rows.columns, strict=True):
             if name not in self._columns:
@@ -51,7 +51,7 @@ class FileStatistics:
             self._columns[name].add(values)
 
     def json(self) -> str:
-        """What the log says, as JSON text."""
+        """Return the statistics for the log, as JSON text."""
         bounds = {name: column.bounds() for name, column in self._columns.items()}
         nulls = {name: column.nulls() for name, column in self._columns.items()}
         found: dict[str, object] = {"numRecords": self._rows, "nullCount": _present(nulls)}
@@ -62,7 +62,7 @@ class FileStatistics:
 
 
 class _Column:
-    """A column that has neither bounds nor a count of nulls: a list, a map."""
+    """A column with neither bounds nor a count of nulls: a list, a map."""
 
     is_unbounded = False
 
@@ -77,7 +77,7 @@ class _Column:
 
 
 class _Struct(_Column):
-    """A column of structures: what it says is that of its fields.
+    """A column of structs: its statistics are those of its fields.
 
     A field without bounds keeps none from other columns.
     """
@@ -100,7 +100,7 @@ class _Struct(_Column):
 
 
 class _Binary(_Column):
-    """A column whose nulls alone are counted: Delta has no bounds of bytes."""
+    """A column whose nulls are counted, without bounds: Delta has none for bytes."""
 
     def __init__(self) -> None:
         self._nulls = 0
@@ -116,11 +116,11 @@ class _Plain(_Binary):
     """A column with bounds.
 
     Args:
-        limits: Gives the lowest and the highest value of some, in what can be compared.
-        written: Turns both into what JSON has; None if one cannot be written.
+        limits: Returns the lowest and the highest of some values, in a comparable form.
+        written: Converts both to JSON; None if one cannot be written.
 
     Attributes:
-        is_unbounded: Whether it has values and no bounds.
+        is_unbounded: Whether it has values but no bounds.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class _Plain(_Binary):
 
 
 def _column(kind: pa.DataType) -> _Column:
-    """What counts and bounds a column of a type."""
+    """Return the collector of statistics for a type."""
     import pyarrow.types as types
 
     if types.is_struct(kind):
@@ -186,14 +186,14 @@ def _min_max(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
 
 
 def _min_max_of_numbers(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
-    """None if one is NaN, which is greater than all to Spark, or not finite, which JSON lacks."""
+    """Return None if a value is NaN, which Spark sorts last, or not finite, which JSON lacks."""
     import pyarrow.compute as pc
 
     return _min_max(values) if pc.all(pc.is_finite(values)).as_py() else None
 
 
 def _min_max_as_numbers(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
-    """Days or ticks since 1970: Python has no dates of many years that a column may hold."""
+    """Return days or ticks since 1970: Python's dates do not cover all years of a column."""
     import pyarrow as pa
 
     number = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
@@ -205,7 +205,7 @@ def _as_they_are(low: object, high: object) -> _Bounds:
 
 
 def _decimals(low: decimal.Decimal, high: decimal.Decimal) -> _Bounds:
-    """All digits and no exponent: deltalake reads no other."""
+    """Return all digits without an exponent, the only form that deltalake reads."""
     return msgspec.Raw(f"{low:f}".encode()), msgspec.Raw(f"{high:f}".encode())
 
 
@@ -218,7 +218,7 @@ def _dates(low: int, high: int) -> _Bounds:
 
 
 def _times(kind: pa.TimestampType) -> Callable[[int, int], _Bounds]:
-    """Delta has milliseconds: the lower bound is rounded down, and the upper one up."""
+    """Return times in milliseconds, as in Delta: the lower bound rounded down, the upper one up."""
     more, fewer = _PER_MS[kind.unit]
     zone = "Z" if kind.tz else ""
 
@@ -241,7 +241,7 @@ def _texts(low: str, high: str) -> _Bounds:
 
 
 def _upper_bound(text: str) -> str | None:
-    """The text, or a short one that is greater; None if it is long and there is none."""
+    """Return the text, or a shorter one that is greater; None if it is long and there is none."""
     if len(text) <= LONGEST_TEXT:
         return text
     for last in range(LONGEST_TEXT - 1, -1, -1):
@@ -252,5 +252,5 @@ def _upper_bound(text: str) -> str | None:
 
 
 def _present(values: Mapping[str, object]) -> dict[str, object]:
-    """The entries that are not None."""
+    """Return the entries that are not None."""
     return {name: value for name, value in values.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Where a Delta table is: a directory that all machines share, or an object store.
+"""The location of a Delta table: a directory shared by all machines, or an object store.
 
-Both are given to pyarrow as a file system rooted at the table. An object store is reached through
+pyarrow accesses both as a file system rooted at the table. An object store is reached through
 deltalake's own client, so that data files and the table's log use the same credentials.
 """
 
@@ -17,10 +17,10 @@ from msgspec import Struct, field
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-# Stores where deltalake makes a commit by a put that fails if the file is there already: what
-# keeps two writers from overwriting each other's commit.
+# Stores where deltalake commits with a put that fails if the file already exists, which keeps two
+# writers from overwriting each other's commit.
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl")
-# What to write instead of schemes that people have in their Spark programs.
+# What to use instead of schemes that are common in Spark programs.
 INSTEAD = {
     "dbfs": "use /dbfs/... where that is mounted on driver and executors, or the URI of the bucket "
     "beneath it (s3://, abfss:// or gs://)",
@@ -35,12 +35,12 @@ _UNSAFE = ("allow_unsafe_rename", "aws_s3_allow_unsafe_rename")
 
 
 class TableStorage(Struct, frozen=True):
-    """The place of one table; small enough to be sent to every task.
+    """The location of one table; small enough to be sent to every task.
 
     Attributes:
         uri: Absolute path of a directory, or URI of an object store.
-        options: Options of deltalake's object store client; credentials among them, so
-            `repr` gives their names only.
+        options: Options of deltalake's object store client; they include credentials, so `repr`
+            shows only their names.
     """
 
     uri: str
@@ -66,15 +66,15 @@ class TableStorage(Struct, frozen=True):
 
 
 def table_storage(table: str | Path, options: Mapping[str, str] | None = None) -> TableStorage:
-    """Return where `table` is.
+    """Return the storage of `table`.
 
     Args:
         table: A directory, or a URI with one of the schemes `file`, `s3`, `s3a`, `gs`, `gcs`,
             `abfs`, `abfss`, `az`, `azure` and `adl`.
-        options: What deltalake calls storage options.
+        options: deltalake's storage options.
 
     Raises:
-        ValueError: The scheme is another, or an option makes concurrent commits unsafe.
+        ValueError: The scheme is not supported, or an option makes concurrent commits unsafe.
     """
     options = dict(options or {})
     for name, value in options.items():

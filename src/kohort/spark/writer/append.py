@@ -34,11 +34,11 @@ def append(
     Args:
         stream: A streaming DataFrame that still has `topic`, `partition` and `offset`.
         table: Where the table is, see `DeltaAppend`.
-        checkpoint: The query's `checkpointLocation`, another one for each query.
-        group_id: The consumer group; None for that of the stream's source, which Spark Connect
-            does not tell.
+        checkpoint: The query's `checkpointLocation`, a different one for each query.
+        group_id: The consumer group; None for the group of the stream's source, which Spark Connect
+            does not expose.
         every: Trigger interval such as `10 seconds`; None for as soon as the last batch is done.
-        available_now: Whether to stop when all that is there now has been read.
+        available_now: Whether to stop once all records present at the start have been read.
         name: The query's name.
         **options: The optional arguments of `DeltaAppend`, such as `storage_options`.
 
@@ -47,8 +47,8 @@ def append(
 
     Raises:
         ValueError: An argument makes no sense, the stream lacks a column, or its group is unknown.
-        DeltaAppendError: A column is of a type that a Delta table cannot have, or `partition_by`
-            names one that the stream lacks.
+        DeltaAppendError: A Delta table cannot have a column's type, or `partition_by` names a
+            column that the stream lacks.
     """
     if not stream.isStreaming:
         raise ValueError("append needs a stream (spark.readStream); this DataFrame is a batch")

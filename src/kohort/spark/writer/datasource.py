@@ -1,7 +1,7 @@
 """The writer of the data source `kohort`, for batches and streams.
 
-Spark makes copies of these classes: one on the driver checks the columns, and later says what was
-written; one in each task writes. `write_task.py` has the task's work.
+Spark copies these classes: the copy on the driver checks the columns, and later logs what was
+written; a copy in each task writes. `task.py` does the work of a task.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# What each column may be, as Spark writes types; the order is that of Spark's own checks.
+# Allowed types of each column, in Spark's notation and in the order of Spark's own checks.
 _TYPES: Mapping[str, tuple[str, ...]] = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -41,7 +41,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What one task has written.
+    """The result of one task.
 
     Attributes:
         rows: Rows by topic, all acknowledged.
@@ -58,7 +58,7 @@ class _TaskWriter:
         schema: The columns of the DataFrame.
 
     Raises:
-        OptionError: A column is missing or of a type that records do not have.
+        OptionError: A column is missing or has a type that records do not have.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -95,16 +95,16 @@ class KohortStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
 
 
 def columns_of(schema: StructType, topic: str | None) -> dict[str, int]:
-    """Return where the columns of records are; others are not written.
+    """Return the indexes of the columns of records; others are not written.
 
-    The complaints begin with the words of Spark's own writer.
+    Error messages begin with the words of Spark's own writer.
 
     Args:
         schema: The columns of the DataFrame.
-        topic: The option `topic`, which wins over the column.
+        topic: The option `topic`, which overrides the column.
 
     Raises:
-        OptionError: A column is missing or of another type.
+        OptionError: A column is missing or has the wrong type.
     """
     names: list[str] = schema.fieldNames()
     if topic is None and "topic" not in names:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 class DeltaAppend(TableAppend):
     """Appends each batch of a stream to a Delta table exactly once; for `foreachBatch`.
 
-    It calls `install` for the session of the thread that makes it, so that the query may share its
-    group; on Spark Connect it cannot.
+    It calls `install` for the session of the thread that creates it, so that the query may share
+    its group; on Spark Connect that is not possible.
 
     Args:
-        table: As for `TableAppend`, like all further arguments.
+        table: As for `TableAppend`, like all other arguments.
         group_id: The consumer group.
-        **options: The optional ones.
+        **options: The optional arguments.
     """
 
     def __init__(self, table: str | Path, group_id: str, **options: Unpack[DeltaOptions]) -> None:
@@ -41,9 +41,9 @@ class DeltaAppend(TableAppend):
         """Append one batch.
 
         Raises:
-            DeltaAppendError: The table's columns differ, others kept winning the commit, or the
-                batch may be of another topic than the table's positions.
-            RepeatedBatchError: This run of the query has given the batch to the table before.
+            DeltaAppendError: The table's columns differ, other writers kept winning the commit, or
+                the batch may belong to a different topic than the table's positions.
+            RepeatedBatchError: This run of the query has already passed the batch to the table.
             ValueError: The frame lacks topic, partition or offset.
         """
         from kohort.spark.checkpoint.batch_ids import topic_ids
@@ -59,13 +59,13 @@ class DeltaAppend(TableAppend):
 
 
 def check_key_columns(columns: Sequence[str]) -> None:
-    """Refuse a stream without the columns by which records are recognised.
+    """Refuse a stream without the columns that identify records.
 
     Args:
         columns: Names of the stream's columns.
 
     Raises:
-        ValueError: Names what is there and what is missing.
+        ValueError: A column is missing; names the present and the missing ones.
     """
     missing = [name for name in KEY_COLUMNS if name not in columns]
     if missing:
@@ -87,7 +87,7 @@ class _FrameRows(Struct, frozen=True):
 
 
 def run_task(frame: DataFrame, task: ArrowTask) -> list[str]:
-    """Run a task on the executors, and return the reports that it yields.
+    """Run a task on the executors, and return its reports.
 
     Args:
         frame: The rows.
@@ -99,9 +99,9 @@ def run_task(frame: DataFrame, task: ArrowTask) -> list[str]:
 
 
 def _with_plain_names(frame: DataFrame, task: ArrowTask) -> tuple[DataFrame, ArrowTask]:
-    """Give columns other names on the way, and their own again in the task.
+    """Rename columns on the way to the task, and back in the task.
 
-    Spark's `mapInArrow` looks columns up by name, and takes a dot for a field inside one.
+    Spark's `mapInArrow` looks up columns by name, and treats a dot as a field access.
     """
     names = frame.columns
 
@@ -112,7 +112,7 @@ def _with_plain_names(frame: DataFrame, task: ArrowTask) -> tuple[DataFrame, Arr
 
 
 def arrow_schema(schema: StructType, table: str) -> pa.Schema:
-    """Return the columns of a DataFrame as Arrow has them.
+    """Return the Arrow schema of a DataFrame's columns.
 
     Args:
         schema: The columns.
@@ -135,11 +135,11 @@ def _arrow_field(column: StructField, table: str) -> pa.Field:
     kind = column.dataType.simpleString()
     failure: Exception | None = None
     remedy = "make a text of it with to_json"
-    if "variant" not in kind:  # which Arrow has as a structure of two binaries
+    if "variant" not in kind:  # which is a struct of two binaries in Arrow
         remedy = "cast it"
         try:
             return to_arrow_schema(StructType([column]), timezone="UTC").field(0)
-        except Exception as error:  # noqa: BLE001  # PySparkTypeError, or what pyarrow raises
+        except Exception as error:  # noqa: BLE001  # PySparkTypeError, or an error of pyarrow
             failure = error
     raise DeltaAppendError(
         f"{table}: column {column.name!r} is {kind}, which cannot be written to a Delta table; "

@@ -1,6 +1,6 @@
-"""One call for each batch: a sink that knows records by their offsets drops those of a second one.
+"""Allow one call per batch: a sink that identifies records by offset would drop a second call's.
 
-A first call moves the position of its partitions behind the whole batch, whatever rows it was
+The first call moves the position of its partitions past the whole batch, whichever rows it was
 given. So `sink(frame.filter(a), i)` and `sink(frame.filter(b), i)` would lose the rows of `b`.
 """
 
@@ -17,32 +17,32 @@ from kohort.spark.checkpoint.batch_ids import running_query
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The local property by which Spark names a batch to whatever runs on the query's thread.
+# The local property in which Spark stores a batch's number for code on the query's thread.
 BATCH_ID = "streaming.sql.batchId"
 
 _lock = threading.Lock()
-# The last batch that was taken, by the run of the query and by what has taken it.
+# The last accepted batch, by the run of the query and the sink.
 _taken: dict[tuple[str, str], str] = {}
 
 
 class RepeatedBatchError(KohortError):
-    """A sink was called twice for one batch of one run; nothing of the second call is written."""
+    """A sink was called twice for one batch of one run; the second call writes nothing."""
 
 
 @contextmanager
 def only_call(sink: str, frame: DataFrame, batch_id: int) -> Iterator[None]:
-    """Take a batch, unless the same run of the query has given it to the sink before.
+    """Accept a batch, unless the same run of the query has already passed it to the sink.
 
-    A batch that Spark repeats after a restart comes from another run. One whose first call has
-    raised may come again.
+    A batch that Spark replays after a restart comes from another run. A batch whose first call
+    raised an error may be passed again.
 
     Args:
-        sink: What keeps the positions, for the message.
-        frame: What `foreachBatch` was given, or made of it.
-        batch_id: Spark's number of the batch, where the driver's session does not tell it.
+        sink: The keeper of the positions, for the message.
+        frame: The argument of `foreachBatch`, or a frame derived from it.
+        batch_id: Spark's number of the batch, used if the driver's session does not expose it.
 
     Raises:
-        RepeatedBatchError: It has.
+        RepeatedBatchError: The same run has already passed it.
     """
     batch = _batch_of(frame, batch_id)
     if batch is None:
@@ -66,9 +66,9 @@ def only_call(sink: str, frame: DataFrame, batch_id: int) -> Iterator[None]:
 
 
 def _batch_of(frame: DataFrame, batch_id: int) -> tuple[str, str] | None:
-    """Return the run of the query that has given out a frame, and the number of the batch.
+    """Return a frame's run of the query, and the number of its batch.
 
-    None: the frame is of no query, or this version of Spark does not tell.
+    None if the frame belongs to no query, or this version of Spark does not expose it.
     """
     from py4j.protocol import Py4JError
 

@@ -1,7 +1,7 @@
 """Producers that the tasks of one Python worker use one after the other.
 
-Spark keeps its Python workers for many tasks. A producer that is kept with them has its
-connections, its metadata and its producer id already when the next task begins.
+Spark reuses its Python workers for many tasks. A producer that is kept in a worker already has
+connections, metadata and a producer id when the next task begins.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from kohort.client.producer.api import Producer
 
-# Queries that write with different settings and take turns in one worker.
+# Maximum number of producers: queries with different settings take turns in one worker.
 KEPT = 4
 
-# The process is a part of it: a producer belongs to the process that made it.
+# The process id is a part of the key: a producer belongs to the process that created it.
 _Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
 
 _idle: dict[_Key, Producer] = {}
@@ -27,8 +27,8 @@ _idle: dict[_Key, Producer] = {}
 def lent(settings: Mapping[str, str]) -> Iterator[Producer]:
     """Lend a producer to one task.
 
-    A producer whose task failed is closed without waiting: Spark repeats the task, and what the
-    failed one left would be written in vain.
+    A producer whose task failed is closed without waiting: Spark retries the task, so writing the
+    rest of the failed one's records would be useless.
 
     Args:
         settings: Producer settings by Kafka's own names.

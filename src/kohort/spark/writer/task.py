@@ -1,6 +1,6 @@
-"""What one task of a write does, on an executor: Arrow batches into a producer, and their fates.
+"""One task of a write, on an executor: send Arrow batches and wait for their acknowledgements.
 
-Nothing here makes a Python object of a row.
+No Python object is created per row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kohort.spark.options.writer import WriteOptions
 
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-_LATE = "the brokers did not answer in time; see whether they run and can be reached"
+_LATE = "the brokers did not answer in time; check that they run and can be reached"
 _REMEDIES: Mapping[int, str] = {
     ErrorCode.REQUEST_TIMED_OUT: f"{_LATE}. kafka.delivery.timeout.ms and kafka.max.block.ms are "
     "how long the writer waits",
@@ -33,11 +33,11 @@ _REMEDIES: Mapping[int, str] = {
 
 
 class WriteError(KohortError, RuntimeError):
-    """A task could not write all of its rows; the text says to which topic, why, and what to do."""
+    """A task could not write all of its rows; the message names topic, cause and remedy."""
 
 
 class TaskResult(NamedTuple):
-    """What a task has written.
+    """The result of a task.
 
     Attributes:
         rows: Rows by topic, all acknowledged.
@@ -53,7 +53,7 @@ def write_rows(
 
     Args:
         options: The options of the write.
-        columns: Where the columns of records are in the batches.
+        columns: Indexes of the columns of records in the batches.
         batches: The rows.
 
     Raises:
@@ -72,7 +72,7 @@ def write_rows(
 
 
 class _Open(NamedTuple):
-    """Rows that are on their way."""
+    """Rows in flight."""
 
     topic: str
     rows: int
@@ -80,7 +80,7 @@ class _Open(NamedTuple):
 
 
 class _Task:
-    """The rows of one task on their way."""
+    """The rows of one task in flight."""
 
     def __init__(self, producer: Producer, topic: str | None, columns: Mapping[str, int]) -> None:
         self._producer = producer
@@ -150,7 +150,7 @@ class _Task:
 
 
 def split(rows: pa.RecordBatch, topics: pa.Array) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each topic, in their order.
+    """Yield the rows of each topic, in order.
 
     Args:
         rows: The rows, without the column.
@@ -173,7 +173,7 @@ def split(rows: pa.RecordBatch, topics: pa.Array) -> Iterator[tuple[str, pa.Reco
 
 
 def _selected(batch: pa.RecordBatch, columns: Mapping[str, int]) -> pa.RecordBatch:
-    """Return the columns of records without the topic; they are found by place, not by name."""
+    """Return the columns of records without the topic; they are selected by index, not by name."""
     import pyarrow as pa
 
     wanted = {name: place for name, place in columns.items() if name != "topic"}
