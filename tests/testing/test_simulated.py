@@ -232,7 +232,7 @@ def test_a_commit_of_what_is_lost_is_found_and_the_calls_before_are_shown(protoc
         simulate(CommitsWhatIsLost, protocol=protocol, faults=["pause", "stall"], members=3)
     assert caught.value.verdict == "CommitFailedError"
     said = str(caught.value)
-    assert "what listeners were told, and called, last:" in said
+    assert "last calls of listeners, and by listeners:" in said
     lost = said.index("on_partitions_lost(")
     assert 0 <= said.index("on_partitions_assigned(") < lost
     assert "commit(" in said[lost:]

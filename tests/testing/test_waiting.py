@@ -78,7 +78,7 @@ def test_who_owns_what_and_how_far_it_is_behind(kafka: KafkaHarness, protocol: s
         consumer.commit()
         kafka.wait_for_no_lag(topic, topic)
         assert set(kafka.lag(topic).values()) == {0}
-    with pytest.raises(HarnessError, match="say of which topics"):
+    with pytest.raises(HarnessError, match="name at least one topic"):
         kafka.wait_for_no_lag(topic)
 
 

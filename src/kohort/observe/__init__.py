@@ -1,4 +1,4 @@
-"""What a group did, seen from outside: timelines and reports made of observed group events.
+"""Timelines and reports of a group, from observed group events.
 
 Stability: experimental.
 """

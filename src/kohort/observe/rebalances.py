@@ -15,8 +15,8 @@ class Move(Struct, frozen=True):
 
     Attributes:
         partition: The partition.
-        source: Its owner before; None when it had none.
-        target: Its owner after; None when it has none.
+        source: Its previous owner; None if it had none.
+        target: Its new owner; None if it has none.
     """
 
     partition: TopicPartition
@@ -28,17 +28,17 @@ class Rebalance(Struct, frozen=True):
     """One change of the group's assignment, from its cause to the new owners.
 
     Attributes:
-        generation: Generation (classic protocol) or group epoch that it led to; where descriptions
-            of the group are all there is, which do not tell, the number of the rebalance.
+        generation: The resulting generation (classic protocol) or group epoch; the number of the
+            rebalance if only descriptions of the group were observed, which lack it.
         start_ms: When it began, on the observer's clock.
         end_ms: When the new owners had their partitions.
-        member: Label of the member that caused it; empty when no member did.
+        member: Label of the member that caused it; empty if no member did.
         cause: What happened, in a few words.
-        moves: The partitions whose owner is another than before.
-        longest_gap_ms: Longest time that a partition had no owner since the rebalance before; so
+        moves: The partitions whose owner changed.
+        longest_gap_ms: Longest time that a partition had no owner since the previous rebalance; so
             it counts from the death of a member, not from when the coordinator learned of it.
-        longest_stop_ms: The same among the partitions that stayed with their owner: how long what
-            did not move stood still. None when nothing stayed.
+        longest_stop_ms: The same among the partitions that stayed with their owner: how long they
+            stopped. None if none stayed.
     """
 
     generation: int
@@ -54,7 +54,7 @@ class Rebalance(Struct, frozen=True):
 def moves_between(
     before: Mapping[TopicPartition, str | None], after: Mapping[TopicPartition, str | None]
 ) -> tuple[Move, ...]:
-    """Return the partitions whose owner differs, in their order."""
+    """Return the partitions whose owner differs, in order."""
     return tuple(
         Move(partition, before.get(partition), owner)
         for partition, owner in sorted(after.items())
@@ -63,7 +63,7 @@ def moves_between(
 
 
 class RebalanceLog:
-    """Builds `Rebalance` values from the facts that an observer passes on."""
+    """Builds `Rebalance` values from an observer's facts."""
 
     def __init__(self, timeline: OwnershipTimeline) -> None:
         """Follow the rebalances of the group whose owners `timeline` knows."""
@@ -79,12 +79,12 @@ class RebalanceLog:
         return self._open is not None
 
     def begin(self, now_ms: int, member: str, cause: str) -> None:
-        """Note the start; a cause that comes while one runs adds nothing to it."""
+        """Record the start; a cause during a running rebalance is ignored."""
         if self._open is None:
             self._open = (now_ms, member, cause)
 
     def end(self, now_ms: int, generation: int) -> Rebalance | None:
-        """Note that the owners are settled; return the rebalance, None if none was running."""
+        """Record that the owners are settled; return the rebalance, None if none was running."""
         if self._open is None:
             return None
         start_ms, member, cause = self._open
@@ -108,7 +108,7 @@ class RebalanceLog:
 
 
 def describe_moves(moves: tuple[Move, ...]) -> str:
-    """Say in a line which partitions went from whom to whom."""
+    """Return one line that lists the moved partitions with old and new owners."""
     routes: dict[tuple[str | None, str | None], list[int]] = {}
     for move in moves:
         routes.setdefault((move.source, move.target), []).append(move.partition.partition)

@@ -1,4 +1,4 @@
-"""The history of a group, as one HTML page that needs nothing else."""
+"""The history of a group as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Section(Struct, frozen=True):
 
     Attributes:
         title: Heading.
-        text: A sentence that says what is to be seen, and where it was observed.
+        text: A sentence that describes the content, and where it was observed.
         columns: Headings of the table; a heading that starts with `#` is a column of numbers.
         rows: Cells of the table, as text.
         svg: A picture to show above the table.
@@ -47,9 +47,9 @@ def render(title: str, subtitle: str, verdict: str, good: bool, sections: Sequen
 
     Args:
         title: Heading of the page.
-        subtitle: What was run, and when.
+        subtitle: The run, and its time.
         verdict: The outcome in a sentence.
-        good: Whether the outcome is the one hoped for.
+        good: Whether the outcome is good.
         sections: The parts, in order.
     """
     tone = "good" if good else "bad"

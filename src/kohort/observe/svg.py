@@ -1,6 +1,6 @@
 """Draw an ownership timeline as SVG: rows are partitions, colours owners, gaps unowned time.
 
-What one member learns while another one owns it (`kohort.streams`) is a hatched bar.
+A partition that one member learns while another owns it (`kohort.streams`) is a hatched bar.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Marker(Struct, frozen=True):
 
 
 def owner_colors(owners: Sequence[str]) -> dict[str, str]:
-    """Give each owner a colour, in the order given; colours repeat after seven."""
+    """Assign each owner a colour, in order; colours repeat after seven."""
     return {owner: PALETTE[i % len(PALETTE)] for i, owner in enumerate(owners)}
 
 
@@ -52,8 +52,8 @@ def draw(
         until_ms: End of the picture on the timeline's clock.
         owners: Owners in the order of the legend.
         markers: Moments to mark.
-        learners: Who learned which partition, on the same clock; None: no member.
-        rows: What a row is called, before the number of its partition, where one topic is drawn.
+        learners: The learners of partitions, on the same clock; None: no member.
+        rows: Label of a row before the number of its partition, if only one topic is drawn.
     """
     picture = _Picture(timeline, until_ms, owner_colors(owners), learners, rows)
     height = picture.bottom + 64
@@ -96,7 +96,7 @@ class _Picture:
         return round(_LEFT + _WIDTH * (at_ms - self.timeline.start_ms) / total, 1)
 
     def label(self, partition: TopicPartition) -> str:
-        """Name a row; the topic only where there are several."""
+        """Return the label of a row, with the topic only if there are several."""
         if len({each.topic for each in self.timeline.partitions}) == 1:
             return f"{self.prefix}{partition.partition}"
         return f"{partition.topic}-{partition.partition}"

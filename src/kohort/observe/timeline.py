@@ -1,4 +1,4 @@
-"""Who owned which partition when.
+"""The owners of partitions over time.
 
 A timeline takes facts, in the order they were observed: a partition has an owner from now on, or
 has none. It never guesses: what happened between two observations is not filled in.
@@ -51,7 +51,7 @@ class OwnershipTimeline:
         }
 
     def own(self, partition: TopicPartition, owner: str | None, now_ms: int) -> None:
-        """Note that `owner` owns the partition from now on; None: no member does."""
+        """Record that `owner` owns the partition from now on; None: no member does."""
         changes = self._changes.get(partition)
         if changes is None or changes[-1][1] == owner:
             return
@@ -61,14 +61,14 @@ class OwnershipTimeline:
             changes.append((max(now_ms, self.start_ms), owner))
 
     def release_all(self, owner: str, now_ms: int) -> tuple[TopicPartition, ...]:
-        """Note that `owner` owns nothing any more; return what it owned."""
+        """Record that `owner` no longer owns any partition; return its partitions."""
         held = tuple(p for p in self.partitions if self._changes[p][-1][1] == owner)
         for partition in held:
             self.own(partition, None, now_ms)
         return held
 
     def owners(self) -> dict[TopicPartition, str | None]:
-        """Return the present owner of each partition."""
+        """Return the current owner of each partition."""
         return {partition: changes[-1][1] for partition, changes in self._changes.items()}
 
     def owner_at(self, partition: TopicPartition, at_ms: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Watchers: turn what is observed of a group into its ownership timeline and its rebalances.
+"""Watchers: turn observations of a group into its ownership timeline and its rebalances.
 
 `EventWatch` follows the events of an embedded broker's coordinator and is exact. `SnapshotWatch`
 follows repeated descriptions of the group, as any Kafka gives them, and is as exact as they are
@@ -23,19 +23,19 @@ class EventWatch:
     """Follows one group by its coordinator's events; may be fed from any thread."""
 
     def __init__(self, group: str, partitions: Iterable[TopicPartition], start_ms: int) -> None:
-        """Watch `group`, of which nothing is known yet.
+        """Watch `group`, starting without any knowledge of it.
 
         Args:
             group: Group id; events of other groups are ignored.
             partitions: The partitions to follow.
-            start_ms: The present, on the clock of the events.
+            start_ms: The current time, on the clock of the events.
         """
         self.timeline = OwnershipTimeline(partitions, start_ms)
         self._group = group
         self._log = RebalanceLog(self.timeline)
         self._labels: dict[str, str] = {}
         self._is_classic = False
-        self._kept: frozenset[TopicPartition] = frozenset()  # what the last generation gave out
+        self._kept: frozenset[TopicPartition] = frozenset()  # the assignment of the last generation
         self._target: dict[str, tuple[TopicPartition, ...]] = {}
         self._epoch = 0
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class EventWatch:
             return sum(owner == label for owner in self.timeline.owners().values())
 
     def gone(self, label: str, now_ms: int) -> None:
-        """Note that a member was seen to die, before its coordinator can know."""
+        """Record that a member was seen to die, before its coordinator can know."""
         with self._lock:
             self.timeline.release_all(label, now_ms)
 
@@ -83,10 +83,10 @@ class EventWatch:
         self._log.begin(event.now, self._label(event.member), event.cause.value)
 
     def _all_joined(self, event: events.GenerationStarted) -> None:
-        """Release what no member has any more, because all have joined again.
+        """Release partitions that no member owns any more, because all have rejoined.
 
-        Eager: each gave up everything before. Cooperative (KIP-429): what the last generation left
-        without an owner, and until now was being given up.
+        Eager: each gave up all partitions before. Cooperative (KIP-429): the partitions that the
+            last generation left without an owner, which were being given up until now.
         """
         self._is_classic = True
         for partition in self.timeline.partitions:
@@ -94,7 +94,7 @@ class EventWatch:
                 self.timeline.own(partition, None, event.now)
 
     def _assign(self, event: events.Assigned) -> None:
-        if not self._is_classic:  # KIP-848: it says where the members are to get to
+        if not self._is_classic:  # KIP-848: it is the target assignment of the members
             self._target = dict(event.assignments)
             self._epoch = event.generation
             self._end_when_all_have_theirs(event.now)
@@ -105,7 +105,7 @@ class EventWatch:
                 self.timeline.own(partition, self._label(member), event.now)
         owners = self.timeline.owners()
         if not any(owner and tp not in self._kept for tp, owner in owners.items()):
-            self._log.end(event.now, event.generation)  # else another generation gives them out
+            self._log.end(event.now, event.generation)  # otherwise another generation assigns them
 
     def _has(self, member: str, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         label = self._label(member)
@@ -129,12 +129,12 @@ def _is_cooperative(assignor: str) -> bool:
 
 
 class GroupSnapshot(Struct, frozen=True):
-    """A group as one description of it says.
+    """A group according to one description.
 
     Attributes:
-        stable: Whether the group says that its assignment is settled.
-        assignments: Client id of each member and the partitions it has; None when the description
-            does not tell, as it is with a classic group during a rebalance.
+        stable: Whether the group reports a settled assignment.
+        assignments: Client id of each member and its partitions; None if the description lacks
+            them, as for a classic group during a rebalance.
     """
 
     stable: bool
@@ -145,7 +145,7 @@ class SnapshotWatch:
     """Follows one group by repeated descriptions of it; may be fed from any thread."""
 
     def __init__(self, partitions: Iterable[TopicPartition], start_ms: int) -> None:
-        """Watch a group of which nothing is known yet; arguments as for `EventWatch`."""
+        """Watch a group without any knowledge of it yet; arguments as for `EventWatch`."""
         self.timeline = OwnershipTimeline(partitions, start_ms)
         self._log = RebalanceLog(self.timeline)
         self._gone: set[str] = set()
@@ -153,7 +153,7 @@ class SnapshotWatch:
 
     @property
     def rebalances(self) -> tuple[Rebalance, ...]:
-        """The rebalances that have ended; their cause is what the descriptions show of it."""
+        """The rebalances that have ended; causes only as far as descriptions show them."""
         with self._lock:
             return tuple(self._log.finished)
 
@@ -163,7 +163,7 @@ class SnapshotWatch:
             return sum(owner == label for owner in self.timeline.owners().values())
 
     def gone(self, label: str, now_ms: int) -> None:
-        """Note that a member was seen to die; descriptions that still list it are not believed."""
+        """Record that a member was seen to die; ignore it in descriptions that still list it."""
         with self._lock:
             self._gone.add(label)
             self.timeline.release_all(label, now_ms)

@@ -1,7 +1,7 @@
-"""For your own tests: a Kafka with faults, and your listener or assignor in simulated groups.
+"""Tools for your tests: a Kafka with faults, and groups that simulate your listener or assignor.
 
-`kohort.testing.plugin` has the fixtures of pytest, `kohort.testing.strategies` what Hypothesis
-draws.
+`kohort.testing.plugin` has pytest fixtures, `kohort.testing.strategies` Hypothesis
+strategies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The harness for tests that are coroutines: their service runs on while they wait."""
+"""The harness for coroutine tests: the service under test keeps running while they wait."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ T = TypeVar("T")
 
 
 class AsyncKafkaHarness:
-    """What tests do with a Kafka, as coroutines; each method is that of `KafkaHarness`.
+    """`KafkaHarness` with coroutines as methods.
 
-    The work is done in a thread, where a wait that is cancelled ends, too.
+    The work runs in a thread; cancelling a wait also ends it there.
 
     Args:
         harness: The Kafka, for example the fixture `kohort_broker`.
 
     Attributes:
-        bootstrap_servers: Where clients connect to.
-        blocking: The harness that was given, for what has no coroutine.
+        bootstrap_servers: The address for clients.
+        blocking: The wrapped harness, for methods without a coroutine.
     """
 
     def __init__(self, harness: KafkaHarness) -> None:
@@ -60,33 +60,33 @@ class AsyncKafkaHarness:
     async def wait_for_records(
         self, topic: str, count: int, timeout_s: float = DEADLINE_S
     ) -> list[ConsumerRecord]:
-        """Return records once there are so many; see `KafkaHarness.wait_for_records`."""
+        """Return records once there are enough; see `KafkaHarness.wait_for_records`."""
         return await self._run(lambda kafka: kafka.wait_for_records(topic, count, timeout_s))
 
     # ------------------------------------------------------------------------------- groups
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Return the offsets that a group has committed."""
+        """Return the committed offsets of a group."""
         return await self._run(lambda kafka: kafka.committed(group))
 
     async def wait_for_commit(
         self, group: str, counts: Mapping[str, int], timeout_s: float = DEADLINE_S
     ) -> None:
-        """Return once a group has committed so many; see `KafkaHarness.wait_for_commit`."""
+        """Return once a group has committed enough records; see `KafkaHarness.wait_for_commit`."""
         await self._run(lambda kafka: kafka.wait_for_commit(group, counts, timeout_s))
 
     async def lag(self, group: str, *topics: str) -> dict[TopicPartition, int]:
-        """Return how many records a group has still to commit; see `KafkaHarness.lag`."""
+        """Return how many records a group has yet to commit; see `KafkaHarness.lag`."""
         return await self._run(lambda kafka: kafka.lag(group, *topics))
 
     async def wait_for_no_lag(
         self, group: str, *topics: str, timeout_s: float = DEADLINE_S
     ) -> None:
-        """Return once all is committed; see `KafkaHarness.wait_for_no_lag`."""
+        """Return once all records are committed; see `KafkaHarness.wait_for_no_lag`."""
         await self._run(lambda kafka: kafka.wait_for_no_lag(group, *topics, timeout_s=timeout_s))
 
     async def owners(self, group: str) -> dict[TopicPartition, MemberDescription]:
-        """Return which member has which partition; see `KafkaHarness.owners`."""
+        """Return the owner of each partition; see `KafkaHarness.owners`."""
         return await self._run(lambda kafka: kafka.owners(group))
 
     async def wait_for_members(
@@ -96,11 +96,11 @@ class AsyncKafkaHarness:
         return await self._run(lambda kafka: kafka.wait_for_members(group, count, timeout_s))
 
     async def rebalance(self, group: str) -> None:
-        """Have a group rebalance; see `KafkaHarness.rebalance`."""
+        """Trigger a rebalance; see `KafkaHarness.rebalance`."""
         await self._run(lambda kafka: kafka.rebalance(group))
 
     async def expire_member(self, group: str, client_id: str = "") -> None:
-        """Remove members as the end of their session does; see `KafkaHarness.expire_member`."""
+        """Remove members as a session time-out does; see `KafkaHarness.expire_member`."""
         await self._run(lambda kafka: kafka.expire_member(group, client_id))
 
     async def delete_group(self, group: str) -> None:
@@ -110,7 +110,7 @@ class AsyncKafkaHarness:
     # ------------------------------------------------------------------------------- faults
 
     def fault(self, action: Action, **where: object) -> AbstractContextManager[Injected]:
-        """Return a context, of a plain `with`, in which the broker has a fault."""
+        """Return a context manager, for a plain `with`, in which the broker has a fault."""
         return self.blocking.fault(action, **where)
 
     # ------------------------------------------------------------------------------- inside

@@ -1,4 +1,4 @@
-"""Calls of listeners and of their consumers: how they are written down, and which there are not."""
+"""A log of calls of listeners and their consumers, and the error for unsupported calls."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ _SHOWN = 15
 
 
 class NotSimulatedError(KohortError):
-    """A listener does something that is right, and that a simulation has not.
+    """A listener does something valid that the simulation does not support.
 
-    It comes out of `simulate` even if the listener catches it: nothing is known about the listener.
+    `simulate` raises it even if the listener catches it: the run says nothing about the listener.
     """
 
 
 class CallLog:
-    """What listeners were told, and what they called, by virtual time; the newest of it."""
+    """The latest calls of listeners and by listeners, by virtual time."""
 
     def __init__(self) -> None:
         self._lines: deque[tuple[int, str, str]] = deque(maxlen=_KEPT)
 
     def note(self, now: int, name: str, text: str) -> None:
-        """Write down one call.
+        """Record one call.
 
         Args:
             now: Virtual time in milliseconds.
-            name: Whose it is.
-            text: What was called.
+            name: Name of the member.
+            text: The call.
         """
         self._lines.append((now, name, text))
 
     def shown(self, name: str | None = None) -> str:
-        """Return the last lines, of one member or of all; empty when there are none."""
+        """Return the last lines, of one member or of all; empty if there are none."""
         chosen = [line for line in self._lines if name in (None, line[1])][-_SHOWN:]
         rows = [f"  {now:>10,} ms  {who}: {text}" for now, who, text in chosen]
-        return "\n".join(["what listeners were told, and called, last:", *rows]) if rows else ""
+        return "\n".join(["last calls of listeners, and by listeners:", *rows]) if rows else ""
 
 
 def shown(partitions: Iterable[TopicPartition]) -> str:

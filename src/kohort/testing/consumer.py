@@ -1,6 +1,6 @@
-"""The consumer that a listener is handed in a simulation, with all calls of the real one.
+"""The consumer that a simulation passes to a listener, with all methods of the real one.
 
-Arguments are checked by the real client's own functions, in its order.
+The real client's own functions check the arguments, in the same order.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _PATIENCE_MS = 60_000
 
 
 class SimulatedConsumer(SimulatedPositions):
-    """The face of one member's consumer; calls are those of `kohort.Consumer`.
+    """One member's consumer, with the methods of `kohort.Consumer`.
 
-    They happen at the moment at which the listener is called: no time passes inside a listener. A
-    `commit` is sent at once, and the listener counts as returned when it is answered; it raises
-    what is known before: that the member is in no group any more, or is joining one.
+    Calls happen at the virtual time of the listener's call: no time passes inside a listener. A
+    `commit` is sent at once, and the listener counts as returned once it is answered; it raises
+    errors that are known before: that the member is no longer in a group, or is joining one.
 
     Args:
         application: The user of the member.
-        log: Where calls are written down.
+        log: Records the calls.
 
     Attributes:
-        answered: Calls of `on_commit` that the next poll makes.
-        calls: Metrics of the calls of the listener.
-        committing: How many commits of each partition wait for an answer.
+        answered: Callbacks of `on_commit` for the next poll.
+        calls: Metrics of the listener's calls.
+        committing: Number of unanswered commits of each partition.
     """
 
     def __init__(self, application: ListeningApplication, log: CallLog) -> None:
@@ -57,13 +57,13 @@ class SimulatedConsumer(SimulatedPositions):
         self.committing: Counter[TopicPartition] = Counter()
         self._open_commits = 0
         self._after_commits: Callable[[], None] | None = None
-        # What the listener stored, and where the consumer stood then.
+        # The offsets that the listener stored, and the consumer's positions then.
         self._stored: dict[TopicPartition, tuple[int | None, OffsetAndMetadata]] = {}
 
     # ------------------------------------------------------------------------------ commits
 
     def commit(self, offsets: CommitOffsets | None = None, timeout_ms: int | None = None) -> None:
-        """Store positions with the group, by default those of all partitions.
+        """Commit positions to the group, by default of all partitions.
 
         Raises:
             CommitFailedError: The partitions may belong to another member now.
@@ -82,7 +82,7 @@ class SimulatedConsumer(SimulatedPositions):
     def commit_async(
         self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
     ) -> Future[None]:
-        """As `commit`, without waiting for the answer.
+        """Commit like `commit`, without waiting for the answer.
 
         Args:
             offsets: As for `commit`.
@@ -94,15 +94,15 @@ class SimulatedConsumer(SimulatedPositions):
         end = partial(self._end, done, told, wanted)
         try:
             self._commit("commit_async", wanted, partial(_judge, end), _PATIENCE_MS)
-        except KohortError as error:  # the future has it
+        except KohortError as error:  # the future has the error
             end(error)
         return done
 
     def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
-        """Say up to where the application is done: `commit` takes it from there.
+        """Store offsets of processed records for the next `commit`.
 
-        It counts until more is read of the partition. The consumer is one that has
-        `enable_auto_offset_store=False`: with any other one no listener may call this.
+        They are valid until more records of the partition are read. The consumer has
+        `enable_auto_offset_store=False`: a listener may not call this with any other consumer.
 
         Raises:
             LocalProtocolError: A partition is not assigned.
@@ -149,9 +149,9 @@ class SimulatedConsumer(SimulatedPositions):
         if self._client.machine.generation_id < 0:
             raise CommitFailedError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
-                "the member is in no group any more: its partitions may belong to others",
+                "the member is no longer in a group: its partitions may belong to others",
             )
-        self._client.machine.commit_request(wanted)  # raises what the real one raises
+        self._client.machine.commit_request(wanted)  # raises the same errors as the real one
         until = self._client.world.engine.now + patience_ms
         self.committing.update(wanted.keys())
         self._application.look_up_again(wanted)
@@ -176,7 +176,7 @@ class SimulatedConsumer(SimulatedPositions):
         offsets: Offsets,
         error: KohortError | None,
     ) -> None:
-        """End a future, and have the next poll tell of it."""
+        """Complete a future, and let the next poll report it."""
         if error is None:
             done.set_result(None)
         else:
@@ -186,7 +186,7 @@ class SimulatedConsumer(SimulatedPositions):
             self._application.wake()
 
     def when_committed(self, then: Callable[[], None]) -> bool:
-        """Have a function called once all commits are answered; False: they are.
+        """Call a function once all commits are answered; return False if they already are.
 
         Args:
             then: Called once, without arguments.
@@ -197,7 +197,7 @@ class SimulatedConsumer(SimulatedPositions):
         return True
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take note that partitions were given up.
+        """Forget partitions that were given up.
 
         Args:
             partitions: The partitions.
@@ -213,24 +213,24 @@ class SimulatedConsumer(SimulatedPositions):
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself: here its place in the simulation."""
+        """The client id: here the member's place in the simulation."""
         return self._client.name
 
     @property
     def member_id(self) -> str:
-        """Its id in the group, empty when it has none."""
+        """The member id, empty if it has none."""
         return self._client.machine.member_id
 
     @property
     def generation_id(self) -> int:
-        """Present generation or member epoch, -1 when it is in none."""
+        """Current generation or member epoch, -1 outside a group."""
         return self._client.machine.generation_id
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return as whom it is in its group.
+        """Return the consumer's identity in its group.
 
         Raises:
-            CommitFailedError: It is in none now.
+            CommitFailedError: It is in no group now.
         """
         machine = self._client.machine
         if not machine.session.is_member:
@@ -244,14 +244,14 @@ class SimulatedConsumer(SimulatedPositions):
 
     @property
     def why_out(self) -> str:
-        """Why the member is out of its group without having left; never told in a simulation."""
+        """Why the member was removed from its group; never set in a simulation."""
         return ""
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Have the group rebalance (KIP-568).
+        """Trigger a rebalance (KIP-568).
 
         Raises:
-            LocalProtocolError: The coordinator alone decides when to (KIP-848).
+            LocalProtocolError: Only the coordinator triggers rebalances (KIP-848).
         """
         asked = RejoinAsked(arguments.text(reason, "reason", may_be_empty=True))
         if self._client.protocol.has_epochs:
@@ -262,13 +262,13 @@ class SimulatedConsumer(SimulatedPositions):
         self._client.ask(asked)
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Return Kafka's metrics by name: partitions and calls are counted, requests are not."""
+        """Return Kafka's metrics by name, with partitions and calls but without requests."""
         joins, now = not self._client.protocol.has_epochs, self._client.world.engine.now
         assigned = len(self._application.positions)
         return {METRICS_GROUP: self.calls.values(assigned, now, joins=joins)}
 
     def wakeup(self) -> None:
-        """End the poll that waits; here each poll ends as soon as there is something."""
+        """End a waiting poll; here each poll ends as soon as it has a result."""
 
     def subscribe(
         self,
@@ -276,7 +276,7 @@ class SimulatedConsumer(SimulatedPositions):
         pattern: str | re.Pattern[str] | None = None,
         listener: Listens | None = None,
     ) -> None:
-        """Not simulated: the seed says what members subscribe to.
+        """Not simulated: the seed decides the members' subscriptions.
 
         Raises:
             NotSimulatedError: Always, unless an argument is wrong.
@@ -288,10 +288,10 @@ class SimulatedConsumer(SimulatedPositions):
         is_ours = not self._client.protocol.has_epochs
         arguments.pattern_or_none(pattern, "pattern", is_ours=is_ours)
         arguments.listener_or_none(listener, "listener")
-        self._not_simulated("subscribe", "the seed says what members subscribe to")
+        self._not_simulated("subscribe", "the seed decides the members' subscriptions")
 
     def assign(self, partitions: Iterable[TopicPartition]) -> NoReturn:
-        """Refused, as by the real one: its group assigns.
+        """Refused, as by the real consumer: its group assigns partitions.
 
         Raises:
             LocalProtocolError: Always, unless an argument is wrong.
@@ -300,12 +300,12 @@ class SimulatedConsumer(SimulatedPositions):
         raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
 
     def from_config(self, settings: Mapping[str, object], *topics: str) -> NoReturn:  # noqa: ARG002 - as that of the real one
-        """Not simulated: it makes another consumer.
+        """Not simulated: it creates another consumer.
 
         Raises:
             NotSimulatedError: Always.
         """
-        self._not_simulated("from_config", "it makes another consumer, which needs a broker")
+        self._not_simulated("from_config", "it creates another consumer, which needs a broker")
 
     # --------------------------------------------------------------- what a listener may not call
 

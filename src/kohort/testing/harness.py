@@ -1,4 +1,4 @@
-"""A Kafka to test a service against: what the pytest fixtures give, also for other frameworks."""
+"""A Kafka to test a service against: the objects behind the pytest fixtures, for any framework."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
     from kohort.client.admin.values import GroupDescription, MemberDescription
     from kohort.client.consumer.records import ConsumerRecord
 
-# The least that Kafka's defaults allow (group.min.session.timeout.ms).
+# The minimum that Kafka's defaults allow (group.min.session.timeout.ms).
 _SHORTEST_SESSION_MS = 6_000
-# So long after a topic was made, a broker of a cluster may still say that it does not exist.
+# For this long after a topic's creation, a broker of a cluster may still not know it.
 _SPREADS_S = 5.0
 _ALONE = "only an embedded broker can do that, and this is another Kafka"
 
 
 class KafkaHarness(HarnessClients):
-    """One Kafka, and what tests do with it.
+    """One Kafka, with operations for tests.
 
     Methods take the name of a `topic`, the number of a `partition`, the id of a `group` or of a
-    client (`client_id`); `timeout_s` is the most seconds to wait.
+    client (`client_id`); `timeout_s` is the longest wait in seconds.
 
     Args:
-        bootstrap_servers: Where it is.
-        broker: The same as an embedded broker; None for any other Kafka.
-        settings: Of its clients, by Kafka's names (`security.protocol`) or with underscores; None:
-            those with which the first user logs in to a secured embedded broker. Its user needs
-            all rights.
+        bootstrap_servers: Its address.
+        broker: Its embedded broker; None for any other Kafka.
+        settings: Settings of its clients, by Kafka's names (`security.protocol`) or with
+            underscores; None: those with which the first user logs in to a secured embedded
+            broker. The user needs all rights.
 
     Attributes:
-        bootstrap_servers: Where clients connect to.
+        bootstrap_servers: The address for clients.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class KafkaHarness(HarnessClients):
         self._broker = broker
 
     def apart(self) -> KafkaHarness:
-        """Return another one for the same Kafka, which can be told to give up by itself."""
+        """Return another harness for the same Kafka, which can be cancelled independently."""
         return KafkaHarness(self.bootstrap_servers, self._broker, self._settings)
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it can have faults."""
+        """Whether it supports faults."""
         return self._broker is not None
 
     # ------------------------------------------------------------------------------- topics
@@ -86,7 +86,7 @@ class KafkaHarness(HarnessClients):
         """Create a topic with `partitions` and `configs`; return its `name`, unique by default.
 
         Raises:
-            KafkaError: The brokers refuse it: there is such a topic already, for instance.
+            KafkaError: The brokers refuse it, for instance because the topic exists.
         """
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         with self._admin() as admin:
@@ -103,7 +103,7 @@ class KafkaHarness(HarnessClients):
         """Write records with `values`, in this order and all with `key`; wait until acknowledged.
 
         Raises:
-            HarnessError: The topic does not exist (this does not make it), or no answer in time.
+            HarnessError: The topic does not exist (this does not create it), or no answer in time.
             KafkaError: The brokers refuse one.
         """
         self._numbers(topic)
@@ -132,15 +132,15 @@ class KafkaHarness(HarnessClients):
     def wait_for_records(
         self, topic: str, count: int, timeout_s: float = DEADLINE_S
     ) -> list[ConsumerRecord]:
-        """Return committed records of a topic once there are so many, in the order of reading.
+        """Return committed records of a topic once there are at least `count`, in read order.
 
         Args:
-            topic: The topic; it may be made meanwhile.
-            count: How many there must be at least.
+            topic: The topic; it may be created meanwhile.
+            count: Minimum number of records.
             timeout_s: How long to wait, in seconds.
 
         Raises:
-            HarnessError: There are not in time; says how many there were.
+            HarnessError: There were fewer in time; says how many.
         """
         found: list[ConsumerRecord] = []
         last, end = "", time.monotonic() + timeout_s
@@ -165,7 +165,7 @@ class KafkaHarness(HarnessClients):
         return found
 
     def expire_records(self, topic: str) -> None:
-        """Delete all that is in a topic, as its retention does.
+        """Delete all records of a topic, as its retention does.
 
         Raises:
             HarnessError: The topic does not exist.
@@ -198,7 +198,7 @@ class KafkaHarness(HarnessClients):
     # ------------------------------------------------------------------------------- groups
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Return the offsets that a group has committed; none when the group does not exist."""
+        """Return the committed offsets of a group; none if the group does not exist."""
         with self._admin() as admin:
             found = admin.list_group_offsets(group)
         return {partition: stored.offset for partition, stored in found.items()}
@@ -206,15 +206,15 @@ class KafkaHarness(HarnessClients):
     def wait_for_commit(
         self, group: str, counts: Mapping[str, int], timeout_s: float = DEADLINE_S
     ) -> None:
-        """Return once a group has committed so many records of topics, over all partitions.
+        """Return once a group has committed these numbers of records, over all partitions.
 
         Args:
             group: The group.
-            counts: How many records, by topic.
+            counts: Number of records, by topic.
             timeout_s: How long to wait, in seconds.
 
         Raises:
-            HarnessError: It has not in time; says what it has committed last.
+            HarnessError: It had not in time; says what it had committed.
         """
         found: dict[str, int] = {}
 
@@ -229,12 +229,12 @@ class KafkaHarness(HarnessClients):
         self._seen(done, what, lambda: f"it has committed {found}", timeout_s)
 
     def lag(self, group: str, *topics: str) -> dict[TopicPartition, int]:
-        """Return how many records a group has still to commit, partition by partition.
+        """Return how many records a group has yet to commit, by partition.
 
         Args:
             group: The group.
-            topics: Of which topics, all of their partitions; of those without a commit all records
-                count. Without topics: of the partitions that the group has committed.
+            topics: The topics, with all partitions; all records of a partition without a commit
+                count. None for the partitions that the group has committed.
 
         Raises:
             HarnessError: The topic does not exist.
@@ -249,14 +249,14 @@ class KafkaHarness(HarnessClients):
 
         Args:
             group: The group.
-            topics: Which topics, at least one.
+            topics: The topics, at least one.
             timeout_s: How long to wait, in seconds.
 
         Raises:
-            HarnessError: It has not in time; says which partitions were how far behind.
+            HarnessError: It had not in time; says how far behind each partition was.
         """
         if not topics:
-            raise HarnessError("wait_for_no_lag: say of which topics")
+            raise HarnessError("wait_for_no_lag: name at least one topic")
         behind: dict[TopicPartition, int] = {}
 
         def done(admin: AdminClient) -> bool:
@@ -271,7 +271,7 @@ class KafkaHarness(HarnessClients):
         self._seen(done, f"group {group} has committed all of {', '.join(topics)}", last, timeout_s)
 
     def owners(self, group: str) -> dict[TopicPartition, MemberDescription]:
-        """Return which member of a group has which partition; empty if the group does not exist."""
+        """Return the owner of each partition of a group; empty if the group does not exist."""
         with self._admin() as admin:
             described = described_group(admin, group)
         members = described.members if described else ()
@@ -280,15 +280,15 @@ class KafkaHarness(HarnessClients):
     def wait_for_members(
         self, group: str, count: int, timeout_s: float = DEADLINE_S
     ) -> GroupDescription:
-        """Return a group once it is stable with so many members.
+        """Return a group once it is stable with `count` members.
 
         Args:
             group: The group.
-            count: How many members; 0 waits until it is empty.
+            count: Number of members; 0 waits until it is empty.
             timeout_s: How long to wait, in seconds.
 
         Raises:
-            HarnessError: It is not in time; says what it was last.
+            HarnessError: It was not in time; gives its last state.
         """
         last = ""
 
@@ -306,10 +306,10 @@ class KafkaHarness(HarnessClients):
         return self._seen(found, what, lambda: last, timeout_s)
 
     def rebalance(self, group: str) -> None:
-        """Have a group rebalance: a member joins for a moment, then leaves.
+        """Trigger a rebalance: a member joins for a moment, then leaves.
 
-        It subscribes to what the others have, takes partitions as long as there are more of them
-        than members, and commits nothing. The others must poll meanwhile.
+        It subscribes to the other members' topics, gets partitions if there are more of them than
+        members, and commits nothing. The others must poll meanwhile.
 
         Raises:
             HarnessError: The group has no members, or it was not ready in time.
@@ -330,11 +330,11 @@ class KafkaHarness(HarnessClients):
             self._seen(has_joined, f"{group} rebalances with one more member")
 
     def expire_member(self, group: str, client_id: str = "") -> None:
-        """Remove members as the end of their session does; they hear of it at the next heartbeat.
+        """Remove members as a session time-out does; they learn of it at the next heartbeat.
 
         Args:
             group: Their group.
-            client_id: What the client calls itself; empty for all members.
+            client_id: Their client id; empty for all members.
 
         Raises:
             HarnessError: The group does not have this member.
@@ -350,12 +350,12 @@ class KafkaHarness(HarnessClients):
     def fence(self, group: str, instance_id: str) -> None:
         """Take the place of the static member `instance_id` of a classic group, which fences it.
 
-        It hears so at its next heartbeat. The place is free again after some seconds, when the
-        session of the one that took it has ended.
+        The member learns of it at its next heartbeat. The place is free again after some seconds,
+        when the session of the new member has ended.
 
         Raises:
-            HarnessError: The group has no members, or speaks KIP-848, where the newcomer is the one
-                that is refused.
+            HarnessError: The group has no members, or uses KIP-848, where the new member is refused
+                instead.
         """
         described = self._group_with_members(group)
         if described.type == "consumer":
@@ -373,7 +373,7 @@ class KafkaHarness(HarnessClients):
             self._until(lambda: polled(member) and member.member_id, f"{instance_id} is fenced")
 
     def expire_offsets(self, group: str) -> None:
-        """Delete what a group without members has committed, as its retention does.
+        """Delete the committed offsets of a group without members, as their retention does.
 
         Raises:
             HarnessError: The group does not exist.
@@ -386,7 +386,7 @@ class KafkaHarness(HarnessClients):
             admin.delete_group_offsets(list(places), group)
 
     def delete_group(self, group: str) -> None:
-        """Remove a group with its members and offsets; one that is gone already is no error."""
+        """Remove a group with its members and offsets; a missing group is not an error."""
 
         def gone(admin: AdminClient) -> bool:
             described = described_group(admin, group)
@@ -398,7 +398,7 @@ class KafkaHarness(HarnessClients):
                     admin.remove_group_members(group, members, "its test is over")
                 admin.delete_groups([group])
             except KohortError:
-                time.sleep(0.05)  # it may have got another member meanwhile
+                time.sleep(0.05)  # another member may have joined meanwhile
                 return False
             return True
 
@@ -418,12 +418,12 @@ class KafkaHarness(HarnessClients):
         return self._broker.faults
 
     def fault(self, action: Action, **where: object) -> AbstractContextManager[Injected]:
-        """Return a context with a fault, given its `action` and `where`; see `kohort.broker.Fault`.
+        """Return a context with a fault, by its `action` and `where`; see `kohort.broker.Fault`.
 
-        The calls of a harness have it only with `client_id="kohort-harness"`.
+        It affects the harness's own calls only with `client_id="kohort-harness"`.
 
         Raises:
-            ConfigError: It makes no sense.
+            ConfigError: The fault is invalid.
             HarnessError: This is another Kafka.
         """
         from kohort.broker.faults import fault_of
@@ -431,23 +431,23 @@ class KafkaHarness(HarnessClients):
         return self.faults.injected(fault_of({"action": action, **where}))
 
     def mute(self, client_id: str) -> AbstractContextManager[Injected]:
-        """Return a context in which a client gets no answers, as if it were cut off.
+        """Return a context in which a client gets no responses, as if it were cut off.
 
-        At its end the connections that wait for answers are closed.
+        At its end, connections that wait for responses are closed.
         """
         return self.fault("silence", client_id=client_id, times=0)
 
     def moved_coordinator(self, group: str) -> AbstractContextManager[Injected]:
-        """Return a context in which no broker serves a group: its coordinator says another one is.
+        """Return a context in which no broker serves a group: its coordinator names another broker.
 
-        The service cannot go on until the end: wait for what it does then after the context.
+        The service is blocked until the end: wait for its next action after the context.
         """
         return self.fault("error", error="NOT_COORDINATOR", group=group, times=0)
 
     # ------------------------------------------------------------------------------- inside
 
     def _numbers(self, topic: str) -> range:
-        """Return the partitions of a topic; other brokers may know a new one a little later."""
+        """Return the partitions of a topic; other brokers may learn of a new one a little later."""
         end = time.monotonic() + (0 if self.is_embedded else _SPREADS_S)
         with self._admin() as admin:
             while True:

@@ -1,4 +1,4 @@
-"""The clients of a harness, and how it waits for what they see."""
+"""The clients of a harness, and its waits for results."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from kohort.errors import BrokerUnavailableError, KafkaError, KohortError, Reque
 T = TypeVar("T")
 
 DEADLINE_S = 60.0
-"""How long the calls of a harness wait for what they are about."""
+"""How long the calls of a harness wait, in seconds."""
 
 NAME = "kohort-harness"
-"""The id of all its clients; faults leave them alone (`kohort.broker.faults.HARNESS`)."""
+"""The id of all its clients; faults do not affect them (`kohort.broker.faults.HARNESS`)."""
 
-# The last look of a wait has so long: cut short, it would only say that it was.
+# Time for the last check of a wait: cut short, it would only report that.
 _SHORTEST_LOOK_MS = 1_000
 
 
 class HarnessError(KohortError):
-    """What a test asked for did not come about, or cannot here."""
+    """An operation of a test failed or timed out, or is not supported here."""
 
 
 class HarnessClients:
-    """Makes clients of one Kafka, and waits for what they see.
+    """Creates clients of one Kafka, and waits for results.
 
     Args:
-        bootstrap_servers: Where it is.
-        settings: Of its clients, with which they log in.
+        bootstrap_servers: Its address.
+        settings: Settings of its clients, with which they log in.
 
     Attributes:
-        bootstrap_servers: Where clients connect to.
+        bootstrap_servers: The address for clients.
     """
 
     def __init__(self, bootstrap_servers: str, settings: Mapping[str, object]) -> None:
@@ -48,17 +48,17 @@ class HarnessClients:
         self._given_up = Event()
 
     def give_up(self) -> None:
-        """Have a call of it in another thread, and each later one, wait no longer."""
+        """Cancel the wait of a call in another thread, and of each later one."""
         self._given_up.set()
 
     def reach(self, timeout_s: float) -> None:
-        """See whether a broker answers.
+        """Check that a broker answers.
 
         Args:
             timeout_s: How long to try, in seconds.
 
         Raises:
-            HarnessError: None does.
+            HarnessError: No broker answers.
         """
         try:
             with self._admin_for(int(timeout_s * 1000)) as admin:
@@ -119,17 +119,17 @@ class HarnessClients:
         last: Callable[[], str] = str,
         timeout_s: float = DEADLINE_S,
     ) -> T:
-        """Look until there is something; a look ends with the wait, or within a second of that.
+        """Check until there is a result; a check ends at most a second after the wait.
 
         Args:
-            look: Returns what was found, or nothing.
-            what: What is waited for.
-            last: Returns what was seen last.
+            look: Returns the result, or nothing.
+            what: The awaited condition, for messages.
+            last: Describes the last state.
             timeout_s: How long to wait, in seconds.
 
         Raises:
-            HarnessError: It did not come in time.
-            KafkaError: The brokers refuse to show it.
+            HarnessError: There was no result in time.
+            KafkaError: The brokers refuse the request.
         """
         end = time.monotonic() + timeout_s
 
@@ -146,7 +146,7 @@ class HarnessClients:
         last: Callable[[], str] = str,
         timeout_s: float = DEADLINE_S,
     ) -> T:
-        """Call a function until it returns something; an error that may pass is waited out."""
+        """Call a function until it returns a result; transient errors are retried."""
         end = time.monotonic() + timeout_s
         while True:
             failure = None
@@ -171,10 +171,10 @@ def _dotted(settings: Mapping[str, object]) -> dict[str, object]:
 
 @contextmanager
 def in_time() -> Iterator[None]:
-    """Have what the brokers did not answer in time raise the error of a harness.
+    """Turn time-outs of the brokers into `HarnessError`.
 
     Raises:
-        HarnessError: They did not.
+        HarnessError: The brokers did not answer in time.
     """
     try:
         yield
@@ -183,5 +183,5 @@ def in_time() -> Iterator[None]:
 
 
 def left_ms(end: float) -> int:
-    """Return how many milliseconds a look may take that begins now, in a wait that ends then."""
+    """Return the time limit, in milliseconds, of a check within a wait with this end."""
     return max(_SHORTEST_LOOK_MS, int((end - time.monotonic()) * 1000))

@@ -1,4 +1,4 @@
-"""Applications of a simulation that have a listener of the test, and what that is to blame for."""
+"""Simulated applications with the test's listener, and errors that it causes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MakeListener = Callable[[], Listens] | Callable[[SimulatedConsumer], Listens]
 
 
 class RaisedError(BaseException):
-    """Carries what the code under test raised past everything that would live with it.
+    """Carries an exception of the code under test past all handlers of the simulation.
 
     Attributes:
-        member: Whose code it is, None for that of all.
+        member: The member whose code raised, None for code of all members.
     """
 
     def __init__(self, where: str, member: str | None = None) -> None:
@@ -40,11 +40,11 @@ class RaisedError(BaseException):
 
 @contextmanager
 def blaming(where: str, member: str | None = None) -> Iterator[None]:
-    """Let whatever the code under test raises end the run; Ctrl-C and broken rules do so anyway.
+    """End the run with any exception of the code under test, as Ctrl-C and broken rules do.
 
     Args:
-        where: What raises, and when.
-        member: Whose it is, None for that of all.
+        where: The code that raises, and when.
+        member: The member whose code it is, None for code of all members.
     """
     try:
         yield
@@ -55,13 +55,13 @@ def blaming(where: str, member: str | None = None) -> Iterator[None]:
 
 
 class ListeningApplication(Application):
-    """An application with a listener, which has a consumer to call.
+    """An application with a listener that can call a consumer.
 
     Args:
-        client: As of any application.
-        make: Makes its listener.
-        errors: Where it writes down what its polls raise.
-        log: Where it writes down the listener's calls, and its own.
+        client: The client, as for any application.
+        make: Creates its listener.
+        errors: Collects the errors of its polls.
+        log: Records calls of the listener and by the listener.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ListeningApplication(Application):
             self._listener = _made(make, self._consumer)
 
     def news(self, callbacks: tuple[Callback, ...], raised: tuple[KohortError, ...]) -> None:
-        """Write down what a poll is going to raise."""
+        """Record the error that a poll is going to raise."""
         self._errors_told.extend(raised)
         super().news(callbacks, raised)
 
@@ -91,35 +91,35 @@ class ListeningApplication(Application):
         consumer.calls.called(change, self._slept_ms, now)
 
     def takes_ms(self, change: Ownership) -> int:
-        """A listener takes as long as it slept, too."""
+        """Add the listener's sleep to its time."""
         slept_ms, self._slept_ms = self._slept_ms, 0
         return super().takes_ms(change) + slept_ms
 
     def let_go(self, partitions: frozenset[TopicPartition]) -> None:
-        """Forget what was stored for partitions of other members."""
+        """Forget offsets stored for partitions of other members."""
         super().let_go(partitions)
         self._consumer.forget(partitions)
 
     def look_up_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """Answers about positions that were asked for before a commit are out of date."""
+        """Discard answers about positions that were requested before a commit."""
         for partition in partitions:
             if partition in self._fetching:
                 self._fetching.discard(partition)
                 self._lives[partition] += 1
 
     def _found(self, lives: dict[TopicPartition, int], response: Message | None) -> None:
-        """The effect of a commit without an answer yet is unknown."""
+        """Skip partitions with an unanswered commit, whose effect is unknown."""
         committing = self._consumer.committing
         self.look_up_again([each for each in lives if committing[each]])
         super()._found(lives, response)
 
     def _told(self, change: Ownership) -> None:
-        """It has returned once what it committed is answered."""
+        """Treat the listener as returned once its commits are answered."""
         if not self._consumer.when_committed(partial(self._told, change)):
             super()._told(change)
 
     def _work(self) -> None:
-        """A poll tells first what came of commits."""
+        """Report the results of commits first in a poll."""
         answered, now = self._consumer.answered, self.client.world.engine.now
         while answered and self._polls and self.calling is None and self.client.alive:
             self._log.note(now, self.client.name, "on_commit")
@@ -129,7 +129,7 @@ class ListeningApplication(Application):
         super()._work()
 
     def _run(self, name: str, what: str, function: Callable[[], object]) -> int:
-        """Call code of the listener; return how long it slept."""
+        """Call code of the listener; return how long it slept, in milliseconds."""
         with self._blamed(what), _virtual_sleep() as slept:
             function()
             _check_time(name, slept(), self.client.plan.max_poll_interval_ms)
@@ -137,7 +137,7 @@ class ListeningApplication(Application):
 
     @contextmanager
     def _blamed(self, what: str) -> Iterator[None]:
-        """Blame the listener, but not for what a simulation has not, even if it caught that."""
+        """Blame the listener, except for unsupported calls, even if it caught their error."""
         who, consumer = self.client.name, self._consumer
         where = f"at {self.client.world.engine.now} ms {what.format(who)}"
         with blaming(where, who):
@@ -151,7 +151,7 @@ class ListeningApplication(Application):
 
 
 def _made(make: MakeListener | None, consumer: SimulatedConsumer) -> Listens:
-    """Make a listener; one that takes a consumer is handed it."""
+    """Create a listener; pass the consumer if it takes one."""
     if make is None:
         return RebalanceListener()
     if not callable(make):
@@ -179,7 +179,7 @@ def _takes_consumer(make: MakeListener) -> bool:
 
 @contextmanager
 def _virtual_sleep() -> Iterator[Callable[[], int]]:
-    """Let `time.sleep` of this thread take virtual time; what is given says how much, in ms."""
+    """Let `time.sleep` of this thread take virtual time; the context value returns it in ms."""
     real, here, slept_s = time.sleep, threading.get_ident(), 0.0
 
     def sleep(seconds: float | SupportsIndex) -> None:
@@ -205,7 +205,7 @@ def _check_time(name: str, slept_ms: int, limit_ms: int) -> None:
 
 
 def _call(listener: Listens, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
-    """Call a listener, and judge what it returns as the client does, which awaits it."""
+    """Call a listener, and check its result as the client does, which would await it."""
     told = call_listener(listener, change, partitions)
     if told is None:
         return

@@ -1,4 +1,4 @@
-"""Looks at groups and topics, as the calls of a harness do again and again."""
+"""Checks of groups and topics that the calls of a harness repeat."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from kohort.client.admin.values import GroupDescription
     from kohort.client.consumer.records import ConsumerRecord
 
-# Timestamps that stand for the ends of a partition in ListOffsets.
+# Timestamps for the begin and end of a partition in ListOffsets.
 _END, _START = -1, -2
 
 
 def described_group(admin: AdminClient, group: str) -> GroupDescription | None:
-    """Return a group; None when it does not exist."""
+    """Return a group; None if it does not exist."""
     try:
         described = admin.describe_groups([group])[group]
     except KafkaError as error:
@@ -38,7 +38,7 @@ def has_its_part(member: Consumer, group: GroupDescription | None) -> bool:
 
 
 def begun(consumer: Consumer, topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
-    """Have a consumer read partitions from their beginning."""
+    """Let a consumer read partitions from their beginning."""
     places = [TopicPartition(topic, each) for each in sorted(numbers)]
     consumer.assign(places)
     consumer.seek_to_beginning(*places)
@@ -46,7 +46,7 @@ def begun(consumer: Consumer, topic: str, numbers: Iterable[int]) -> list[TopicP
 
 
 def lag_of(admin: AdminClient, group: str, topics: Collection[str]) -> dict[TopicPartition, int]:
-    """Return how far a group is behind in topics, or in the partitions that it has committed."""
+    """Return a group's lag in topics, or in the partitions that it has committed."""
     committed = admin.list_group_offsets(group)
     described = admin.describe_topics(topics) if topics else {}
     places = [
@@ -61,12 +61,12 @@ def lag_of(admin: AdminClient, group: str, topics: Collection[str]) -> dict[Topi
 
 
 def shown(behind: Mapping[TopicPartition, int]) -> str:
-    """Return how many records are missing where, for a person."""
+    """Return a readable list of the missing records by partition."""
     return ", ".join(f"{lag} in {at.topic}-{at.partition}" for at, lag in sorted(behind.items()))
 
 
 def polled(member: Consumer) -> bool:
-    """Poll a member once; always true."""
+    """Poll a member once; return True."""
     member.poll(20)
     return True
 
@@ -76,7 +76,7 @@ def read(
     found: dict[TopicPartition, list[ConsumerRecord]],
     ends: Mapping[TopicPartition, int],
 ) -> bool:
-    """Read on; return whether all is read up to the ends."""
+    """Read more; return whether all records up to the ends are read."""
     for place, records in consumer.poll(50).items():
         found[place] += records
     return all(consumer.position(place) >= end for place, end in ends.items())

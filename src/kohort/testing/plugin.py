@@ -1,7 +1,7 @@
 """The pytest plugin: a Kafka for tests, without a container.
 
-pytest finds it by its entry point. What it needs is imported when a test asks for a fixture, so
-that it costs nothing in sessions that use none.
+pytest finds it by its entry point. Its dependencies are imported when a test requests a fixture, so
+that it costs nothing in sessions without its fixtures.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say which markers there are."""
+    """Register the markers."""
     config.addinivalue_line(
         "markers",
         "kohort_topic(partitions=1, configs={...}): how the fixture kohort_topic makes its topic",
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests that ask for a group protocol with each."""
+    """Run tests that request a group protocol with each protocol."""
     if "kohort_protocol" not in metafunc.fixturenames:
         return
     given = str(metafunc.config.getoption("--kohort-protocols"))
@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Take back the faults that a test has left: the next one has the same broker."""
+    """Remove faults that a test has left: the next test uses the same broker."""
     harness = getattr(item, "funcargs", {}).get("kohort_broker")
     if harness is not None and harness.is_embedded:
         harness.faults.clear()
@@ -76,7 +76,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 def kohort_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaHarness]:
-    """A Kafka for the whole session: an embedded broker, or that of --kohort-bootstrap-servers.
+    """A Kafka for the whole session: an embedded broker, or the one of --kohort-bootstrap-servers.
 
     Each worker of pytest-xdist has an embedded broker of its own.
     """
@@ -98,7 +98,7 @@ def kohort_broker(
 
 
 def _reached(harness: KafkaHarness) -> KafkaHarness:
-    """Return a harness whose Kafka answers; else each test would wait for it."""
+    """Return a harness whose Kafka answers; otherwise each test would wait for it."""
     from kohort.testing.harness_clients import HarnessError
 
     try:
@@ -112,7 +112,7 @@ def _reached(harness: KafkaHarness) -> KafkaHarness:
 
 @pytest.fixture(scope="session")
 def kohort_async_broker(kohort_broker: KafkaHarness) -> AsyncKafkaHarness:
-    """The same Kafka as kohort_broker, for tests that are coroutines."""
+    """The same Kafka as kohort_broker, for coroutine tests."""
     from kohort.testing.async_harness import AsyncKafkaHarness
 
     return AsyncKafkaHarness(kohort_broker)
@@ -141,7 +141,7 @@ def kohort_group(kohort_broker: KafkaHarness) -> Iterator[str]:
 
 @pytest.fixture
 def kohort_cluster(tmp_path: Path) -> Iterator[KafkaProcess]:
-    """A broker of the test's own in a process of its own, which the test may kill and start again.
+    """A broker for one test in its own process, which the test may kill and restart.
 
     It runs when the test begins.
     """
@@ -155,7 +155,7 @@ def kohort_cluster(tmp_path: Path) -> Iterator[KafkaProcess]:
 def kohort_spark() -> Iterator[SparkSession]:
     """A local Spark session, in which the source and the sink "kohort" are registered.
 
-    One that a test has made before is used as it is, and not stopped.
+    A session that a test has created before is reused unchanged and not stopped.
     """
     from kohort.testing.spark import spark_session
 

@@ -1,4 +1,4 @@
-"""Where a simulated consumer stands in its partitions, and what its brokers know of them."""
+"""The positions of a simulated consumer, and its brokers' answers about partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kohort.simulation.groups.topics import Topic
     from kohort.testing.listening import ListeningApplication
 
-# Which broker leads a partition is not simulated: it is always this one.
+# Leaders are not simulated: every partition has this one.
 _LEADER = 0
 
 
@@ -26,11 +26,11 @@ class SimulatedPositions:
 
     Args:
         application: The user of the member.
-        log: Where calls are written down.
+        log: Records the calls.
 
     Attributes:
-        held: Partitions that are being assigned: nothing was fetched of them yet.
-        unsimulated: The first call that a simulation has not; None: there was none.
+        held: Partitions that are being assigned, without fetched records yet.
+        unsimulated: The first unsupported call; None if there was none.
     """
 
     def __init__(self, application: ListeningApplication, log: CallLog) -> None:
@@ -59,12 +59,12 @@ class SimulatedPositions:
         return known if known is not None else max(self._committed(where), 0)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record of each partition, as far as it is known."""
+        """Return the offset of the next record of each partition, where known."""
         known = sorted(self._application.positions.items())
         return {each: at for each, at in known if at is not None}
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the end of a partition; None before anything was fetched from it.
+        """Return the end of a partition; None before the first fetch from it.
 
         Raises:
             LocalProtocolError: The partition is not assigned.
@@ -75,7 +75,7 @@ class SimulatedPositions:
         return self._client.world.topics.end(where) if is_fetched else None
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets the position is behind the end; None while one is not known.
+        """Return how many offsets the position is behind the end; None while either is not known.
 
         Raises:
             LocalProtocolError: The partition is not assigned.
@@ -97,7 +97,7 @@ class SimulatedPositions:
         self._application.seek(where, next_offset)
         client, ledger = self._client, self._client.world.ledger
         ledger.positions[client.name, client.life, where] = next_offset
-        ledger.reading(where).is_clean = False  # what comes again then is wanted
+        ledger.reading(where).is_clean = False  # records delivered twice are expected then
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of these partitions, of all by default."""
@@ -110,13 +110,13 @@ class SimulatedPositions:
             self.seek(partition, self._client.world.topics.end(partition))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Do not hand out records of these partitions."""
+        """Stop returning records of these partitions."""
         wanted = self._assigned(partitions)
         self._note(f"pause({shown(wanted)})")
         self._application.paused |= frozenset(wanted)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hand out records of these partitions again."""
+        """Return records of these partitions again."""
         wanted = self._assigned(partitions)
         self._note(f"resume({shown(wanted)})")
         self._application.paused -= frozenset(wanted)
@@ -158,7 +158,7 @@ class SimulatedPositions:
     def partitions_for_topic(
         self, topic: str, timeout_ms: int | None = None
     ) -> frozenset[int] | None:
-        """Return the numbers of a topic's partitions; None when the topic does not exist."""
+        """Return the numbers of a topic's partitions; None if the topic does not exist."""
         name = arguments.topic(topic)
         arguments.timeout_ms_or_none(timeout_ms)
         found = self._client.world.topics.present.get(name)
@@ -167,7 +167,7 @@ class SimulatedPositions:
     def topic_metadata(
         self, topics: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TopicMetadata]:
-        """Return ids and partitions of topics; those that do not exist are left out."""
+        """Return ids and partitions of topics; missing topics are left out."""
         wanted = arguments.topics(topics)
         arguments.timeout_ms_or_none(timeout_ms)
         present = self._client.world.topics.present
@@ -181,7 +181,7 @@ class SimulatedPositions:
     # -------------------------------------------------------------------------------- helpers
 
     def _assigned(self, partitions: tuple[TopicPartition, ...]) -> list[TopicPartition]:
-        """Return partitions, which must all be assigned before one is changed."""
+        """Return the partitions after checking that all are assigned."""
         wanted = sorted(set(arguments.partitions(partitions)))
         for partition in wanted:
             self._check(partition)

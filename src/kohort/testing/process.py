@@ -42,17 +42,17 @@ class KafkaProcess:
 
     @property
     def kafka(self) -> KafkaHarness:
-        """What tests do with the Kafka that it is."""
+        """The harness for this broker."""
         return KafkaHarness(self.bootstrap_servers)
 
     def start(self) -> None:
-        """Start it; returns when it serves clients. What it had is there again.
+        """Start it with its existing data, and return once it serves clients.
 
         Raises:
-            HarnessError: It runs already, or did not start.
+            HarnessError: It is already running, or did not start.
         """
         if self._process is not None:
-            raise HarnessError("the broker runs already")
+            raise HarnessError("the broker is already running")
         self._process = subprocess.Popen(  # noqa: S603  # our own command
             self._command, stdout=subprocess.PIPE, text=True
         )
@@ -63,22 +63,22 @@ class KafkaProcess:
             raise HarnessError(f"the broker did not start: it said {line!r} and ended with {code}")
 
     def kill(self) -> None:
-        """End it as a crash does (SIGKILL); one that does not run stays so."""
+        """Kill it, as in a crash (SIGKILL); do nothing if it is not running."""
         if self._process is not None:
             self._process.kill()
             self._ended()
 
     def stop(self) -> int:
-        """End it in order (SIGTERM); return its exit code."""
+        """Stop it cleanly (SIGTERM); return its exit code."""
         self._signal(signal.SIGTERM)
         return self._ended()
 
     def pause(self) -> None:
-        """Let it stand still (SIGSTOP) until `resume`."""
+        """Suspend it (SIGSTOP) until `resume`."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Continue it (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -3,9 +3,9 @@
     def test_my_listener() -> None:
         simulate(MyListener)
 
-A run takes a fraction of a second and is the same each time. Whatever the listener or the assignor
-raises, an assertion among them, and every rule that a group then breaks, fails the test with the
-seed at which it happened.
+A run takes a fraction of a second and is deterministic. Any exception of the listener or the
+assignor, including a failed assertion, and every rule that a group breaks fails the test and
+reports the seed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SimulationFailedError(Portable, AssertionError):
     """A rule of the group was broken, or the code under test raised.
 
     Args:
-        complaint: What went wrong, in words.
+        complaint: A description of the failure.
 
     Attributes:
         scenario: The run in which it happened; `scenario.seed` is its seed.
@@ -60,27 +60,27 @@ def simulate(
     """Run groups in virtual time, each member with a listener of yours, and your assignors.
 
     Args:
-        listener: Makes a listener, for example its class: each member gets one of its own for each
-            time that its process starts. If it takes an argument, that is the member's consumer,
-            which has the methods of a real one; see `SimulatedConsumer`. Methods of the listener
-            are functions, not coroutines; `time.sleep` in them takes virtual time.
-        assignors: Assignors of all members, the best liked first; none: those of the protocol.
+        listener: Creates a listener, for example its class: each member gets a new one each time
+            its process starts. If it takes an argument, it receives the member's consumer, which
+            has the methods of a real one; see `SimulatedConsumer`. Methods of the listener are
+            functions, not coroutines; `time.sleep` in them takes virtual time.
+        assignors: Assignors of all members, in order of preference; none: those of the protocol.
         protocol: "classic", "cooperative", "consumer", "client-side" (KIP-848, with assignors that
             run in members), "draft", or "migration" (from classic to consumer and back).
-        seeds: One run for each.
-        members: How many members; None: from three to six.
-        minutes: How long faults happen, in minutes of virtual time.
+        seeds: The seeds, one run for each.
+        members: Number of members; None: from three to six.
+        minutes: Duration of the faults, in minutes of virtual time.
         faults: Kinds of faults, as `kohort simulate --faults` names them; None: the seed decides;
             an empty list: none.
 
     Returns:
-        What came of each run: how many events, rebalances and records read again there were.
+        The outcome of each run: numbers of events, rebalances and records read again.
 
     Raises:
-        SimulationFailedError: A rule was broken, or the listener or an assignor raised: anything
-            but `KeyboardInterrupt`, which passes.
-        NotSimulatedError: The listener does what a simulation has not.
-        ConfigError: An argument names what there is not.
+        SimulationFailedError: A rule was broken, or the listener or an assignor raised any
+            exception except `KeyboardInterrupt`, which propagates.
+        NotSimulatedError: The listener does something that the simulation does not support.
+        ConfigError: An argument has an unknown name.
     """
     own = tuple(_Watched(each) for each in assignors)
     if own and protocol in ("consumer", "draft"):
@@ -91,12 +91,12 @@ def simulate(
 
 
 def _with(scenario: Scenario, own: tuple[_Watched, ...]) -> Scenario:
-    """Let all members use the assignors of the test."""
+    """Make all members use the test's assignors."""
     if not own:
         return scenario
     names = tuple(each.name for each in own)
     members = tuple(replace(member, assignors=names) for member in scenario.members)
-    # A member that came back with other assignors would bring those of the simulation.
+    # A member that returned with other assignors would use those of the simulation.
     faults = tuple(fault for fault in scenario.faults if fault.kind != "upgrade")
     return replace(scenario, members=members, faults=faults)
 
@@ -136,10 +136,10 @@ def _with_log(complaint: str, shown: str) -> str:
 def _tested(
     make: MakeListener | None, errors: list[KohortError], log: CallLog
 ) -> type[Application]:
-    """Return a class of applications that have a listener; see `ListeningApplication`."""
+    """Return a class of applications with a listener; see `ListeningApplication`."""
 
     class Tested(ListeningApplication):
-        """One of this run."""
+        """An application of this run."""
 
         def __init__(self, client: Client) -> None:
             super().__init__(client, make, errors, log)
@@ -153,7 +153,7 @@ def _tested(
 class _Watched(Assignor):
     """An assignor of the test, whose exceptions end the run.
 
-    A member lives with an assignor that raises: it tells the application, and tries again.
+    A member survives an assignor that raises: it reports the error, and tries again.
     """
 
     name = ""
@@ -165,7 +165,7 @@ class _Watched(Assignor):
         self.protocol_type = inner.protocol_type
 
     def __copy__(self) -> _Watched:
-        """Each member has one of its own: it may remember what its member has."""
+        """Copy the assignor for each member: it may keep state of its member."""
         with blaming(f"{self.name} cannot be copied, it raised"):
             return _Watched(copy(self.inner))
 
@@ -178,7 +178,7 @@ class _Watched(Assignor):
     def assign_with_user_data(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Assignment]:
-        """Assign, as the assignor does."""
+        """Call the assignor."""
         with blaming(f"{self.name} raised"):
             return self.inner.assign_with_user_data(cluster, subscriptions)
 

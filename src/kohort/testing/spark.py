@@ -26,7 +26,7 @@ _SETTINGS = {
 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
-    """Have a local session with the source; one that is active already is taken, and goes on.
+    """Yield a local session with the source; an active session is reused and not stopped.
 
     Raises:
         MissingExtraError: PySpark is not installed.

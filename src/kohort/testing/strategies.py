@@ -18,7 +18,7 @@ class SomeRecord(NamedTuple):
     Attributes:
         value: Its value; None is a tombstone.
         key: Its key.
-        headers: Names and values; a name may stand twice.
+        headers: Names and values; names may repeat.
     """
 
     value: bytes | None
@@ -27,10 +27,11 @@ class SomeRecord(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Something that happens to one member of a group.
+    """One step of a history: an action on one member of a group.
 
     Attributes:
-        action: "join", "poll", "commit", "leave" in order, or "kill": it is gone without a word.
+        action: "join", "poll", "commit", "leave" (cleanly), or "kill": it disappears without
+            leaving.
         member: Number of the member, from 0.
     """
 
@@ -39,16 +40,16 @@ class Step(NamedTuple):
 
 
 def topics() -> st.SearchStrategy[str]:
-    """Return legal names of topics, also those with dots and of the greatest length."""
+    """Return valid topic names, including ones with dots and of maximum length."""
     names = st.text(_LEGAL, min_size=1, max_size=_LONGEST)
     return names.filter(lambda name: name not in (".", ".."))
 
 
 def records(max_size: int = 1_000) -> st.SearchStrategy[SomeRecord]:
-    """Return records: empty and missing keys and values, headers that repeat.
+    """Return records, with empty and missing keys and values, and repeated headers.
 
     Args:
-        max_size: Bytes of the largest key and the largest value.
+        max_size: Maximum size of a key and of a value, in bytes.
     """
     content = st.none() | st.binary(max_size=max_size)
     headers = st.lists(
@@ -58,20 +59,20 @@ def records(max_size: int = 1_000) -> st.SearchStrategy[SomeRecord]:
 
 
 def subscriptions(known: list[str]) -> st.SearchStrategy[frozenset[str]]:
-    """Return sets of topics out of those that there are; never the empty one."""
+    """Return non-empty sets of the given topics."""
     return st.frozensets(st.sampled_from(known), min_size=1)
 
 
 @st.composite
 def group_histories(draw: st.DrawFn, members: int = 3, max_steps: int = 20) -> list[Step]:
-    """Return what happens to the members of a group, one step after the other.
+    """Return histories of a group: sequences of steps of its members.
 
-    A member joins before anything else happens to it, and may come again after it was gone.
+    A member's first step is to join, and it may rejoin after it was gone.
 
     Args:
-        draw: Given by Hypothesis.
-        members: How many there are at most.
-        max_steps: How many steps there are at most.
+        draw: Passed by Hypothesis.
+        members: Maximum number of members.
+        max_steps: Maximum number of steps.
     """
     present: set[int] = set()
     steps: list[Step] = []
