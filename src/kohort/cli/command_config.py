@@ -21,7 +21,7 @@ CommandConfig: TypeAlias = Annotated[
 ]
 
 
-# As `java.util.Properties` reads them: the name ends at the first of these that is not escaped.
+# As in `java.util.Properties`: the name ends at the first of these that is not escaped.
 _BLANK = " \t\f"
 _SEPARATED = re.compile(
     rf"((?:\\.|[^\\=:{_BLANK}])*)[{_BLANK}]*(?:[=:]|[{_BLANK}])[{_BLANK}]*(.*)", re.DOTALL
@@ -36,13 +36,13 @@ def read_command_config(path: Path | None) -> dict[str, str]:
     """Return the settings of a properties file, by Kafka's own names.
 
     Args:
-        path: The file, as Java's clients take it: `name=value` in each line, which a backslash at
-            its end continues, and elsewhere stands before what is meant as it is; None for no
-            settings. Settings of a schema registry are passed over, with a warning.
+        path: The file, in the format of Java's clients: one `name=value` per line; a backslash at
+            the end continues a line, and elsewhere escapes the next character; None for no
+            settings. Settings of a schema registry are skipped with a warning.
 
     Raises:
-        ConfigError: It cannot be read, or a line is something else. No text of the file is shown,
-            as it may have secrets.
+        ConfigError: It cannot be read, or a line is malformed. The error shows no text of the file,
+            which may contain secrets.
     """
     if path is None:
         return {}
@@ -58,10 +58,10 @@ def read_command_config(path: Path | None) -> dict[str, str]:
             raise ConfigError(f"--command-config {path}, line {number}: not name=value")
         name, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
         if name.startswith(_OF_OTHERS):
-            what = f"{name} is a setting of another program; it is passed over"
+            what = f"{name} is a setting of another program and has no effect"
             typer.echo(f"kohort: warning: {path}, line {number}: {what}", err=True)
             continue
-        # as in Java, what stands at the end of a password belongs to it
+        # as in Java, trailing blanks belong to a password
         settings[name] = value if "password" in name else value.rstrip(_BLANK)
     return settings
 
@@ -72,7 +72,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines that are no comments, with the number of their first; join continued ones."""
+    """Yield logical lines without comments, with the number of their first line."""
     begun, whole = 0, ""
     for number, line in enumerate(re.split(r"\r\n?|\n", text), 1):
         part = line.lstrip(_BLANK)

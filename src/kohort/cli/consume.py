@@ -98,8 +98,9 @@ def consume(
 ) -> None:
     r"""Print records: by default all there are from the beginning, and then new ones.
 
-    In a group it begins at the committed offsets, and commits what it has printed: every 5 seconds
-    and when it ends. What a pipe has taken counts as printed: use --count rather than head there.
+    In a group it begins at the committed offsets, and commits the offsets of printed records every
+    5 seconds and at the end. Records written to a pipe count as printed: use --count rather than
+    head there.
 
     Exit code 0: it has come to its end (-c, -e, e@TIME), or was ended by Ctrl-C, by SIGTERM, or by
     the reader of a pipe that has gone; 1: an error.
@@ -115,7 +116,7 @@ def consume(
     limits = parse_offsets(offset or (), is_group=is_group)
     settings["auto.offset.reset"] = limits.reset if is_group else "none"
     settings.setdefault("enable.auto.commit", is_group)
-    settings.setdefault("allow.auto.create.topics", False)  # a wrong name makes no topic
+    settings.setdefault("allow.auto.create.topics", False)  # a wrong name does not create a topic
     render = _render(format_text, json_lines, key_delimiter, delimiter, b"NULL" if null else b"")
     show_warnings()
     try:
@@ -170,7 +171,7 @@ def _run(
         _print(consumer, reading, out, render, count, stop)
         commits = str(settings["enable.auto.commit"]).lower() == "true"
         if is_group and commits and consumer.assignment():
-            consumer.commit()  # `close` would not say that it failed
+            consumer.commit()  # `close` would not report a failure
 
 
 def _print(
@@ -181,7 +182,7 @@ def _print(
     count: int | None,
     stop: Stop,
 ) -> None:
-    """Print records until there is a reason to end."""
+    """Print records until the end of the range or a signal."""
     left = count
     while stop.by is None and left != 0 and not reading.is_over():
         most = _MOST if left is None else min(left, _MOST)

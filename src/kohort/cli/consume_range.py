@@ -1,4 +1,4 @@
-"""From where to where `kohort consume` reads: `-o` as kcat has it, and the ends of partitions."""
+"""The range that `kohort consume` reads: `-o` as in kcat, and the ends of partitions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _RESETS: Final[dict[str, Literal["earliest", "latest", "none"]]] = {
 
 
 class Limits(Struct, frozen=True):
-    """From where to where to read.
+    """The range to read.
 
     Attributes:
         reset: An end of the partitions to begin at; "none" in a group: only committed offsets.
-        offset: The offset to begin at; if negative, so many before the end.
+        offset: The offset to begin at; if negative, counted back from the end.
         begin_ms: The time to begin at.
         end_ms: The time to end before.
     """
@@ -44,10 +44,10 @@ class Limits(Struct, frozen=True):
 
 
 def parse_offsets(texts: Sequence[str], *, is_group: bool) -> Limits:
-    """Return what `-o` says.
+    """Return the limits that `-o` sets.
 
     Raises:
-        typer.BadParameter: It makes no sense, or not in a group.
+        typer.BadParameter: It is invalid, or invalid in a group.
     """
     ends = [text[2:] for text in texts if text.startswith("e@")]
     begins = [text for text in texts if not text.startswith("e@")]
@@ -81,12 +81,12 @@ def _milliseconds(text: str) -> int:
 
 
 class Range:
-    """Follows how far each partition is read, and where it ends.
+    """Tracks the position and the end of each partition.
 
     Args:
-        consumer: What reads.
-        limits: From where to where.
-        is_finite: Whether a partition ends where it does when it is first seen.
+        consumer: The consumer that reads.
+        limits: The range to read.
+        is_finite: Whether to stop at the end that a partition has when it is first seen.
     """
 
     def __init__(self, consumer: Consumer, limits: Limits, *, is_finite: bool) -> None:
@@ -97,7 +97,7 @@ class Range:
         self._over: set[TopicPartition] = set()
 
     def seek(self, partitions: Sequence[TopicPartition]) -> None:
-        """Go to where to begin."""
+        """Seek to the begin of the range."""
         limits, consumer = self._limits, self._consumer
         begins = consumer.beginning_offsets(partitions)
         ends = consumer.end_offsets(partitions)
@@ -117,7 +117,7 @@ class Range:
             consumer.seek(at, place)
 
     def within(self, records: Iterable[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Return the records of a partition up to its end; the others are given back."""
+        """Return the records of a partition up to its end; seek back before the others."""
         taken: list[ConsumerRecord] = []
         end_ms = self._limits.end_ms
         for record in records:
@@ -131,11 +131,11 @@ class Range:
 
     def _finish(self, at: TopicPartition, next_offset: int) -> None:
         self._over.add(at)
-        self._consumer.seek(at, next_offset)  # or a commit would count the others as read
+        self._consumer.seek(at, next_offset)  # otherwise a commit would include the others
         self._consumer.pause(at)
 
     def is_over(self) -> bool:
-        """Return whether every partition that it has has come to its end."""
+        """Return whether every assigned partition has reached its end."""
         if not self._is_finite and self._limits.end_ms is None:
             return False
         assigned = self._consumer.assignment()

@@ -1,4 +1,4 @@
-"""`kohort groups`: the commands that change a group. None is done while members would undo it."""
+"""`kohort groups`: commands that change a group, refused while members would undo the change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Chosen: TypeAlias = dict[str, tuple[int, ...] | None]
 
 
 def chosen_topics(topics: Sequence[str]) -> Chosen:
-    """Return what `--topic` names: the partitions of each topic, None for all of them."""
+    """Return the partitions of each topic in `--topic`, None for all of them."""
     found: Chosen = {}
     for text in topics:
         try:
@@ -50,10 +50,10 @@ def chosen_topics(topics: Sequence[str]) -> Chosen:
 
 
 def partitions_of(admin: AdminClient, topics: Chosen) -> list[TopicPartition]:
-    """Return partitions as `--topic` names them.
+    """Return the partitions that `--topic` names.
 
     Raises:
-        KafkaError: A topic is not there.
+        KafkaError: A topic does not exist.
     """
     every = [name for name, numbers in topics.items() if numbers is None]
     described = admin.describe_topics(every) if every else {}
@@ -69,7 +69,7 @@ def partitions_of(admin: AdminClient, topics: Chosen) -> list[TopicPartition]:
 
 
 def _members(admin: AdminClient, group: str) -> GroupDescription | None:
-    """Return a group that has members; None if it has none, or is not there."""
+    """Return a group with members; None if it has none or does not exist."""
     try:
         found = admin.describe_groups([group])[group]
     except KafkaError as error:
@@ -80,7 +80,7 @@ def _members(admin: AdminClient, group: str) -> GroupDescription | None:
 
 
 def refuse_members(admin: AdminClient, group: str, *, execute: bool) -> None:
-    """Refuse to change what members would change back; only to show it is no harm."""
+    """Refuse a change that members would undo; a preview is allowed."""
     found = _members(admin, group)
     if found is None:
         return
@@ -109,7 +109,7 @@ def delete_offsets(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a group's committed offsets of topics that none of its members subscribes to.
+    """Delete a group's committed offsets of topics to which no member subscribes.
 
     Exit code 0: all are gone, also those that were not there; 1: some are not, and why.
 
@@ -182,9 +182,9 @@ def remove_members(
     reason: Annotated[str, typer.Option("--reason", help="Why, for the broker's log.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take members out of a group; their partitions go to the others.
+    """Remove members from a group; their partitions go to the others.
 
-    A member that still runs joins again as soon as it hears of it: stop it first.
+    A member that still runs rejoins as soon as it learns of it: stop it first.
 
     Exit code 0: they are out; 1: some are not, and why.
 
@@ -213,7 +213,7 @@ def _wanted(
     """Return ids of members; all of them if none is named.
 
     Raises:
-        ConfigError: One is no member.
+        ConfigError: One is not a member.
     """
     by_instance = {m.group_instance_id: m.member_id for m in described.members}
     known = {member.member_id for member in described.members}

@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 Rows: TypeAlias = list[tuple[object, ...]]
 
 COLUMNS = ("GROUP", "STATE", "TOPIC", "#PARTITIONS", "LAG", "MAX-LAG", "UNKNOWN")
-# First what is missed least.
+# The least important first.
 _DISPENSABLE = ("STATE", "#PARTITIONS")
 
 
 class TopicLag(Struct, frozen=True, kw_only=True):
-    """How far a group is behind in one topic, or in all of them.
+    """The lag of a group in one topic, or in all of them.
 
     Attributes:
         topic: The topic; None for all.
-        partitions: How many partitions of it the group has committed, owns or is to own.
+        partitions: Number of its partitions that the group has committed, owns or will own.
         lag: Records after the committed offsets, over all partitions where both are known.
-        largest: The lag of the partition that is furthest behind; None when none is known.
-        unknown: How many partitions are left out of `lag`: nothing is committed, or no leader tells
-            the end.
+        largest: The largest lag of a partition; None if none is known.
+        unknown: Number of partitions left out of `lag`: without a committed offset, or without a
+            leader that returns the end.
     """
 
     topic: str | None
@@ -60,12 +60,12 @@ class TopicLag(Struct, frozen=True, kw_only=True):
 
 
 class GroupLag(Struct, frozen=True):
-    """How far a group is behind.
+    """The lag of a group.
 
     Attributes:
         group: The group.
         state: Its state.
-        topics: What it reads, by name.
+        topics: Its topics, by name.
     """
 
     group: str
@@ -93,7 +93,7 @@ def lag(
         bool, typer.Option("--json", help="One JSON object; a line per change with --watch.")
     ] = False,
 ) -> None:
-    """Show how many records groups have still to read, by topic and in total.
+    """Show how many records groups have yet to read, by topic and in total.
 
     Exit code 1: some groups are not there or not told, and why; the others are shown.
 
@@ -118,8 +118,8 @@ class Lags(Struct, frozen=True, kw_only=True):
     """The lags of several groups.
 
     Attributes:
-        groups: Those that are known.
-        failed: Why others are not, by group.
+        groups: The known groups.
+        failed: Why other groups are not known, by group.
         unknown: Why the ends of some partitions are not known.
     """
 
@@ -129,12 +129,12 @@ class Lags(Struct, frozen=True, kw_only=True):
 
 
 def lags_of(admin: AdminClient, names: Sequence[str]) -> Lags:
-    """Return the lags of groups, of all without names.
+    """Return the lags of the named groups, or of all groups.
 
     Raises:
         KohortError: The brokers do not answer.
     """
-    # those of Connect, for instance, have no offsets; what only commits has no type
+    # groups of Connect, for instance, have no offsets; groups that only commit have no type
     wanted = names or [
         each.group_id for each in admin.list_groups() if each.protocol_type in ("consumer", "")
     ]
@@ -151,7 +151,7 @@ def lags_of(admin: AdminClient, names: Sequence[str]) -> Lags:
 def _described(
     admin: AdminClient, names: Sequence[str]
 ) -> tuple[dict[str, GroupDescription], dict[str, KafkaError]]:
-    """Return groups in the order of their names, and why some are not told."""
+    """Return groups ordered by name, and why some could not be described."""
     if not names:
         return {}, {}
     try:
@@ -162,7 +162,7 @@ def _described(
 
 
 def told(lags: Lags) -> list[str]:
-    """Return what could not be looked up, in lines for a person."""
+    """Return readable lines about failed look-ups."""
     failed = [f"the lag of {name} is not known: {why}" for name, why in lags.failed.items()]
     return failed + [f"the ends of some partitions are not known: {each}" for each in lags.unknown]
 
@@ -211,7 +211,7 @@ def table_of(groups: Sequence[GroupLag]) -> Rows:
 
 
 def as_dict(lags: Lags) -> dict[str, object]:
-    """Return lags as JSON has them, with the totals of each group and of all."""
+    """Return lags for JSON, with the totals of each group and of all."""
     total = total_of(each for group in lags.groups for each in group.topics)
     failed = {name: str(why) for name, why in lags.failed.items()}
     return {**_numbers(total), "groups": [_group(each) for each in lags.groups], "failed": failed}
@@ -248,7 +248,7 @@ def _watch(admin: AdminClient, names: Sequence[str], every_s: float, *, as_json:
 
 
 def _view(admin: AdminClient, names: Sequence[str]) -> RenderableType:
-    """Return what `--watch` shows; a broker that is away is no reason to end."""
+    """Return the output of `--watch`; an unavailable broker does not end it."""
     at = time.strftime("%H:%M:%S")
     try:
         lags = lags_of(admin, names)

@@ -1,4 +1,4 @@
-"""`kohort groups reset-offsets`: set where a group reads on, in all forms of Kafka's own tool."""
+"""`kohort groups reset-offsets`: set a group's offsets, with all options of Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ Export = Annotated[bool, typer.Option("--export", help="Print it as CSV, for --f
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """To where offsets are reset: one of these is set."""
+    """The target of a reset: one of these is set."""
 
     earliest: bool = False
     latest: bool = False
@@ -154,7 +154,7 @@ def reset_offsets(
         specs = _specs(admin, group, scenario, named_topics, committed)
         found, failed = _reset(admin, group, specs, validate_only=True)
         is_done = execute and not failed
-        if is_done:  # to what was looked up: an end may have moved
+        if is_done:  # the offsets looked up before: an end may have moved
             offsets = {at: each.offset for at, each in found.items()}
             done, failed = _reset(admin, group, offsets, validate_only=False)
             found = {at: found[at] for at in done}
@@ -174,7 +174,7 @@ def _reset(
     *,
     validate_only: bool,
 ) -> tuple[dict[TopicPartition, OffsetReset], list[KafkaError]]:
-    """Set offsets; return those that are set, and why the others are not."""
+    """Set offsets; return those that were set, and why the others were not."""
     below = {at: spec for at, spec in specs.items() if isinstance(spec, int) and spec < 0}
     possible = {**specs, **dict.fromkeys(below, 0)}
     errors: list[KafkaError] = []
@@ -187,7 +187,7 @@ def _reset(
 
 
 def _noted(reset: OffsetReset, below: int | None) -> OffsetReset:
-    """Return where a partition is reset to; warn of an offset below 0, which no broker takes."""
+    """Return a partition's new offset; warn of one below 0, which no broker accepts."""
     if below is None:
         return reset
     return replace(reset, note=f"offset {below} is before the first, {reset.offset}")
@@ -208,7 +208,7 @@ def _time(to_datetime: str | None, by_duration: str | None) -> datetime | None:
 
 
 def _checked(scenario: Scenario, topics: Sequence[str] | None, all_topics: bool) -> Chosen | None:
-    """Return the topics that were named; None if all are meant."""
+    """Return the named topics; None for all."""
     given = [each for each in _values(scenario) if each is not None and each is not False]
     if len(given) != 1:
         raise wrong_usage(
@@ -235,7 +235,7 @@ def _specs(
     topics: Chosen | None,
     committed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, OffsetSpec]:
-    """Return where each partition is to be read from."""
+    """Return the reset target of each partition."""
     if scenario.file is not None:
         return dict(read_offsets(scenario.file, group))
     wanted = list(committed) if topics is None else partitions_of(admin, topics)

@@ -1,4 +1,4 @@
-"""A group as a person reads it and as JSON has it, under the column names of Kafka's own tools."""
+"""A group as tables and as JSON, with the column names of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Columns: TypeAlias = tuple[str, ...]
 Rows: TypeAlias = list[tuple[object, ...]]
 
-# The timestamp that stands for the end of a partition in ListOffsets.
+# The timestamp for the end of a partition in ListOffsets.
 LATEST = -1
-# What a terminal without the room for it is not shown, first what is missed least.
+# Columns to drop on a narrow terminal, the least important first.
 DISPENSABLE = ("GROUP", "GROUP-INSTANCE-ID", "HOST", "CONSUMER-ID")
-# Of offsets, what is read down the rows is worth more than whose each row is.
+# For offsets, the numbers matter more than the owner of each row.
 DISPENSABLE_OF_OFFSETS = (*DISPENSABLE, "LEADER-EPOCH", "CLIENT-ID")
 _MOST_NAMED = 5
 
@@ -32,9 +32,9 @@ class Position(Struct, frozen=True):
 
     Attributes:
         partition: The partition.
-        committed: What the group has committed, None when it has nothing.
+        committed: The group's committed offset, None if there is none.
         end: Offset after the last record; None if no broker answered.
-        owner: The member that has the partition, if one has.
+        owner: The member that owns the partition, if any.
     """
 
     partition: TopicPartition
@@ -64,10 +64,10 @@ class Position(Struct, frozen=True):
 def positions_of(
     admin: AdminClient, described: GroupDescription
 ) -> tuple[list[Position], KafkaError | None]:
-    """Return the partitions that a group has committed, owns, or is to own.
+    """Return the partitions that a group has committed, owns, or will own.
 
     Returns:
-        The partitions, and why the ends of some are not known: they have no leader, for instance.
+        The partitions, and why the ends of some are not known, for instance without a leader.
 
     Raises:
         KafkaError: The brokers do not answer.
@@ -95,7 +95,7 @@ def positions_of(
 def offsets_table(
     described: GroupDescription, positions: Sequence[Position], *, verbose: bool
 ) -> tuple[Columns, Rows]:
-    """Return offsets and lags."""
+    """Return the table of offsets and lags."""
     columns = (
         ("GROUP", "TOPIC", "PARTITION")
         + ("LEADER-EPOCH",) * verbose
@@ -114,7 +114,7 @@ def offsets_table(
 
 
 def members_table(described: GroupDescription, *, verbose: bool) -> tuple[Columns, Rows]:
-    """Return members with how many partitions they have, or which."""
+    """Return the table of members, with the number or the list of their partitions."""
     has_static = any(member.group_instance_id is not None for member in described.members)
     has_both = len({member.type for member in described.members}) > 1
     columns = (
@@ -171,7 +171,7 @@ def headline(described: GroupDescription) -> str:
 
 
 def named(members: Sequence[MemberDescription]) -> str:
-    """Return members as a refusal names them."""
+    """Return the members' names for a refusal."""
     shown = [
         f"{each.client_id} ({each.group_instance_id or each.member_id} at {each.client_host})"
         for each in members[:_MOST_NAMED]
@@ -181,13 +181,13 @@ def named(members: Sequence[MemberDescription]) -> str:
 
 
 def as_dict(described: GroupDescription, positions: Sequence[Position]) -> dict[str, object]:
-    """Return a group as JSON has it, with its offsets."""
+    """Return a group for JSON, with its offsets."""
     partitions = [_position(each) for each in positions]
     return {**members_as_dict(described), "partitions": partitions}
 
 
 def state_as_dict(described: GroupDescription) -> dict[str, object]:
-    """Return the state of a group as JSON has it."""
+    """Return the state of a group for JSON."""
     node = described.coordinator
     return {
         "group": described.group_id,
@@ -202,7 +202,7 @@ def state_as_dict(described: GroupDescription) -> dict[str, object]:
 
 
 def members_as_dict(described: GroupDescription) -> dict[str, object]:
-    """Return a group as JSON has it, with its members."""
+    """Return a group for JSON, with its members."""
     return {**state_as_dict(described), "members": [_member(each) for each in described.members]}
 
 

@@ -1,4 +1,4 @@
-"""`kohort groups watch`: a group as it is, and what changed meanwhile."""
+"""`kohort groups watch`: the current state of a group, and its recent changes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupDescription
 
 _KEPT = 10
-# So many changes are shown in a terminal of few lines.
+# Number of changes shown in a small terminal.
 _FEWEST = 3
 
 
 class Changes:
-    """Compares each look at a group with the one before: brokers tell no history."""
+    """Compares each description of a group with the previous one: brokers keep no history."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_KEPT)
@@ -42,7 +42,7 @@ class Changes:
         self._is_missing = False
 
     def saw(self, described: GroupDescription, now: float) -> None:
-        """Learn what a group is like.
+        """Add a description of the group.
 
         Args:
             described: The group.
@@ -70,20 +70,20 @@ class Changes:
             self._note(now, f"{last.state} -> {described.state}")
 
     def missing(self, group: str, now: float) -> None:
-        """Learn that the group does not exist: not yet, or no longer."""
+        """Record that the group does not exist: not yet, or no longer."""
         self._answered(now)
         if not self._is_missing:
             self._note(now, f"there is no group {group} {'any more' if self._last else 'yet'}")
         self._is_missing, self._last = True, None
 
     def failed(self, why: str, now: float) -> None:
-        """Learn that the group could not be looked at."""
+        """Record that the group could not be described."""
         if why != self._failure:
             self._note(now, why)
         self._failure = why
 
     def since(self) -> str:
-        """Return since when the state has been seen."""
+        """Return when the state was first seen."""
         return time.strftime("%H:%M:%S", time.localtime(self._since))
 
     def lines(self) -> list[str]:
@@ -101,15 +101,15 @@ class Changes:
 
 
 async def seen(admin: AdminClient, group: str) -> dict[str, object]:
-    """Return what `watch --json` prints."""
+    """Return the output of `watch --json`."""
     return as_dict(*await asyncio.to_thread(_look, admin, group))
 
 
 def view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
-    """Return what `watch` shows; a broker that is away, or a group, is no reason to end.
+    """Return the output of `watch`; an unavailable broker or a missing group does not end it.
 
     Raises:
-        KohortError: One that waiting does not mend, such as a wrong password.
+        KohortError: A permanent error, such as a wrong password.
     """
     from kohort.client.net.backoff import needs_help
 
@@ -131,7 +131,7 @@ def view(admin: AdminClient, group: str, changes: Changes) -> RenderableType:
 def shown_in(
     to: Console, described: GroupDescription, positions: Sequence[Position], changes: Changes
 ) -> RenderableType:
-    """Return a group and what changed, which stands before what a small terminal cuts off."""
+    """Return a group and its changes, placed before the part that a small terminal cuts off."""
     columns, rows = offsets_table(described, positions, verbose=False)
     made, _ = fitted(to, columns, rows, DISPENSABLE_OF_OFFSETS)
     head = f"{printable(headline(described))}  SINCE {changes.since()}"
@@ -140,7 +140,7 @@ def shown_in(
 
 
 def _look(admin: AdminClient, group: str) -> tuple[GroupDescription, list[Position]]:
-    """Return a group; an end that is not known is left out, and `describe` says why."""
+    """Return a group; unknown ends are left out, and `describe` says why."""
     described = admin.describe_groups([group])[group]
     positions, _ = positions_of(admin, described)
     return described, positions

@@ -1,4 +1,4 @@
-"""`kohort groups`: look at groups, under the column names that Kafka's own tools use."""
+"""`kohort groups`: show groups, with the column names of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def list_groups(
 def _listed(
     admin: AdminClient, states: Sequence[str], types: Sequence[str]
 ) -> tuple[list[GroupListing], dict[object, KafkaError]]:
-    """Return the groups of the brokers that list them, and why the others do not."""
+    """Return the groups of the brokers that answer, and why the others do not."""
     try:
         return admin.list_groups(states, types), {}
     except PartialFailureError as error:
@@ -119,7 +119,7 @@ def _by_id(group: GroupListing) -> str:
 
 
 def _chosen(given: str, known: Sequence[str], option: str) -> list[str]:
-    """Return names from a list with commas, in Kafka's spelling."""
+    """Return the names of a comma-separated list, in Kafka's spelling."""
     spelled = {name.lower(): name for name in known}
     names = [each.strip().lower() for each in given.split(",") if each.strip()]
     for name in names:
@@ -214,9 +214,9 @@ def watch(
         bool, typer.Option("--json", help="One JSON object a line, whenever something differs.")
     ] = False,
 ) -> None:
-    """Show a group again and again: since when its state holds, who came and who left.
+    """Show a group repeatedly: since when its state holds, and which members joined and left.
 
-    Ends with exit code 0 upon Ctrl-C or SIGTERM. What happened before it began it cannot know.
+    Ends with exit code 0 on Ctrl-C or SIGTERM. It does not know what happened before it began.
 
     Example: kohort groups watch delays -b localhost:9092
     """

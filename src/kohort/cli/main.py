@@ -1,4 +1,4 @@
-"""The `kohort` command: its options, and how its errors look.
+"""The `kohort` command: its options and its error messages.
 
 Each command imports what it needs when it runs, so that `kohort --help` is quick and the broker
 process never loads a library that only the client needs.
@@ -27,7 +27,7 @@ app = typer.Typer(
     help="Kafka consumer groups for Python and Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # which joins the lines of a paragraph
+    rich_markup_mode="markdown",  # this mode joins the lines of a paragraph
 )
 app.add_typer(groups.app, name="groups")
 app.add_typer(topics.app, name="topics")
@@ -165,7 +165,7 @@ def broker(
     ] = None,
 ) -> None:
     """Run a single-node Kafka-compatible broker for tests and demos, until Ctrl-C."""
-    # A process of its own rather than a call: typer and rich stay out of the broker's memory.
+    # A separate process rather than a call: keeps typer and rich out of the broker's memory.
     command = [sys.executable, "-m", "kohort.broker", "--data", str(data)]
     command += ["--port", str(port), "--host", host, "--protocols", protocols]
     command += ["--allow-remote"] if allow_remote else []
@@ -185,10 +185,10 @@ def broker(
 
 def main() -> None:
     """Run the command; an expected error is one line on standard error and exit code 1."""
-    logging.getLogger("kohort").addHandler(logging.NullHandler())  # a command says it itself
+    logging.getLogger("kohort").addHandler(logging.NullHandler())  # commands handle it themselves
     try:
         _run()
-    except OSError:  # that standard output raises, or another that stays what it is
+    except OSError:  # raised by standard output; any other is raised again
         error = failure_of_out()
         if error is None:
             raise

@@ -134,7 +134,7 @@ def _line_reader(key_delimiter: str | None, empty_is_null: bool) -> Callable[[by
 
 
 def _headers(texts: Sequence[str]) -> tuple[tuple[str, bytes | None], ...]:
-    """Return headers; one without `=` is null, as with kcat."""
+    """Return headers; one without `=` is null, as in kcat."""
     pairs = [text.partition("=") for text in texts]
     return tuple((name, os.fsencode(value) if found else None) for name, found, value in pairs)
 
@@ -159,7 +159,7 @@ def _record(
 
 
 def _parts(files: Sequence[Path], delimiter: bytes, stop: Stop) -> Iterator[tuple[str, bytes]]:
-    """Yield the parts of the input, each with where it was; whole files without a delimiter."""
+    """Yield the parts of the input with their locations; whole files without a delimiter."""
     for path in files:
         name = "standard input" if str(path) == "-" else str(path)
         with _opened(path, name) as descriptor:
@@ -191,7 +191,7 @@ def _opened(path: Path, name: str) -> Iterator[int]:
 
 
 class _Deliveries:
-    """What became of the records: counted, and the first failure kept."""
+    """The results of the records: counts, and the first failure."""
 
     def __init__(self) -> None:
         self._open: deque[tuple[str, DeliveryFuture]] = deque()
@@ -206,7 +206,7 @@ class _Deliveries:
             self._settle(*self._open.popleft())
 
     def refused(self, where: str, error: Exception) -> None:
-        """Note a record that was not even accepted."""
+        """Record that a record was not even accepted."""
         self.sent += 1
         self.failed += 1
         self.first = self.first or f"{where}: {error}"
@@ -247,7 +247,7 @@ def _send(
                 if deliveries.failed:
                     break
         except StoppedError:
-            by = stop.by  # a part without an end is no record; what else was read has been sent
+            by = stop.by  # a part without a delimiter is not a record; all others have been sent
         except (ConfigError, OSError) as error:  # of a file
             wrong = str(error)
         producer.flush()
@@ -269,7 +269,7 @@ def _send_one(
 
 
 def _told(deliveries: _Deliveries, wrong: str, by: int | None) -> int:
-    """Report what went wrong; return the exit code."""
+    """Report failures; return the exit code."""
     delivered = deliveries.sent - deliveries.failed
     if deliveries.failed:
         count = f"not delivered: {deliveries.failed} of {deliveries.sent} record(s)"

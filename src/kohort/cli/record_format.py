@@ -1,4 +1,4 @@
-"""Records as bytes on standard output: a format as kcat has it, or JSON."""
+"""Format records for standard output: with a format as in kcat, or as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unescaped(text: str) -> bytes:
     r"""Return the bytes of a text with the escapes \n, \t, \r, \0, \\ and \xHH.
 
     Raises:
-        ValueError: There is another escape.
+        ValueError: It has another escape.
     """
     found = b""
     at = 0
@@ -39,7 +39,7 @@ def unescaped(text: str) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # what the shell gave, whatever that is
+    return text.encode("utf-8", "surrogateescape")  # the bytes from the shell, unchanged
 
 
 def _headers(record: ConsumerRecord) -> bytes:
@@ -72,16 +72,16 @@ def _fields(null: bytes) -> dict[bytes, Render]:
 
 
 def by_format(text: str, null: bytes = b"") -> Render:
-    """Return what renders a record by a format.
+    """Return a function that renders a record by a format.
 
     Args:
         text: With %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T timestamp in
             ms, %K and %S lengths of key and value (-1 for null), %R that of the value in 4 bytes,
             %%, and the escapes of `unescaped`. No line end is added.
-        null: What stands for a key or a value that is null.
+        null: The text for a null key or value.
 
     Raises:
-        ValueError: There is another escape or another letter after a %.
+        ValueError: It has another escape or another letter after a %.
     """
     known = _fields(null)
     given = unescaped(text)
@@ -104,7 +104,7 @@ def _joined(parts: Sequence[bytes | Render]) -> Render:
 
 
 def plain(delimiter: bytes, key_delimiter: bytes | None, null: bytes = b"") -> Render:
-    """Return what renders a record as its value, after its key if that is wanted."""
+    """Return a function that renders a record as its value, optionally after its key."""
     if key_delimiter is None:
         return lambda record: _or(record.value, null) + delimiter
     return lambda record: (
@@ -113,7 +113,7 @@ def plain(delimiter: bytes, key_delimiter: bytes | None, null: bytes = b"") -> R
 
 
 def as_json(record: ConsumerRecord) -> bytes:
-    """Return a record as a line of JSON; bytes that are not UTF-8 are base64, and marked so."""
+    """Return a record as a line of JSON; bytes that are not UTF-8 become base64, marked as such."""
     found = {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,4 +1,4 @@
-"""Records out of bytes of standard input or files: parts between delimiters, or lines of JSON."""
+"""Parse records from standard input or files: parts between delimiters, or lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from msgspec import Struct
 from kohort.errors import ConfigError
 
 _CHUNK: Final = 64 * 1024
-# Kafka's protocol has nothing longer than that.
+# The longest value in Kafka's protocol.
 _LONGEST: Final = 2**31 - 1
-# What `kohort consume --json` adds to what can be sent.
+# Fields that `kohort consume --json` adds to the ones that can be sent.
 _IGNORED: Final = frozenset({"topic", "offset"})
 
 
@@ -26,7 +26,7 @@ class Given(Struct, frozen=True):
         value: Its value.
         key: Its key.
         headers: Names and values.
-        partition: Where it goes; None: by its key.
+        partition: Its partition; None: by its key.
         timestamp_ms: Milliseconds since the epoch; None: now.
     """
 
@@ -38,10 +38,10 @@ class Given(Struct, frozen=True):
 
 
 def split(read: Callable[[int], bytes], delimiter: bytes) -> Iterator[bytes]:
-    """Yield what is between delimiters; the last part may have none.
+    """Yield the parts between delimiters; the last part may lack one.
 
     Args:
-        read: Returns some more bytes, at most so many; none at the end.
+        read: Returns more bytes, up to the given number; none at the end.
         delimiter: At least one byte.
 
     Raises:
@@ -49,7 +49,7 @@ def split(read: Callable[[int], bytes], delimiter: bytes) -> Iterator[bytes]:
     """
     left = bytearray()
     while chunk := read(_CHUNK):
-        # A delimiter may begin in what was there before.
+        # A delimiter may begin in the earlier bytes.
         searched = max(len(left) - len(delimiter) + 1, 0)
         left += chunk
         if left.find(delimiter, searched) >= 0:
@@ -62,7 +62,7 @@ def split(read: Callable[[int], bytes], delimiter: bytes) -> Iterator[bytes]:
 
 
 def from_line(line: bytes, key_delimiter: bytes | None, *, empty_is_null: bool) -> Given:
-    """Return the record of one part; without the delimiter of keys it is all value."""
+    """Return the record of one part; without a key delimiter the whole part is the value."""
     key: bytes | None = None
     value: bytes | None = line
     if key_delimiter is not None:
@@ -76,7 +76,7 @@ def from_json(line: bytes) -> Given:
     """Return the record of a line of JSON, as `kohort consume --json` prints it.
 
     Raises:
-        ValueError: It is something else; says what.
+        ValueError: The line is not such a record; says why.
     """
     try:
         found = json.loads(line)
@@ -110,7 +110,7 @@ def _header(given: object) -> tuple[str, bytes | None]:
 
 
 def _bytes(fields: dict[str, object], name: str) -> bytes | None:
-    """Take a text, or bytes in base64, out of an object."""
+    """Return a text, or bytes in base64, from an object."""
     encoded = fields.pop(f"{name}_base64", None)
     text = fields.pop(name, None)
     if encoded is None:

@@ -1,4 +1,4 @@
-"""`kohort region`: look at a consistent region, ask it for something, run a controller of it."""
+"""`kohort region`: show a consistent region, control it, or run a controller for it."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ async def _until_signal(candidate: Candidate) -> None:
 
 
 def _publisher(sink: str) -> Publisher:
-    """Return what makes output visible where `--sink` says."""
+    """Return the publisher for `--sink`, which makes output visible."""
     kind, _, place = sink.partition(":")
     if not place or kind not in ("parquet", "delta"):
         raise KohortError(f"--sink must be parquet:PATH or delta:TABLE, not {sink}")
@@ -313,7 +313,7 @@ def ui(
         ) from error
     settings = client_settings(bootstrap_servers, command_config)
     token = token_of(host, token_file)
-    asyncio.run(look(region, settings))  # an error at once if the region is missing
+    asyncio.run(look(region, settings))  # fail at once if the region is missing
     serving = Serving(region, settings, host, port, token)
     typer.echo(f"region {region}: {serving.address}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server raises it again

@@ -1,4 +1,4 @@
-"""What `kohort groups reset-offsets` is asked for: partitions, times, and files of offsets.
+"""Parse arguments of `kohort groups reset-offsets`: partitions, times, and files of offsets.
 
 The forms are those of `kafka-consumer-groups --reset-offsets`.
 """
@@ -24,10 +24,10 @@ _LARGEST_FILE: Final = 64 * 1024 * 1024
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """Return topic and partitions of `topic` or `topic:0,1`; None stands for all of them.
+    """Return topic and partitions of `topic` or `topic:0,1`; None for all of them.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither.
     """
     topic, found, numbers = text.partition(":")
     if not found:
@@ -39,7 +39,7 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 def parse_time(text: str) -> datetime:
-    """Return a time of ISO 8601, which is UTC if it does not say where, as in Kafka's tools.
+    """Parse an ISO 8601 time, UTC without a zone, as in Kafka's tools.
 
     Raises:
         ValueError: It is none.
@@ -55,7 +55,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return a duration of ISO 8601: PnDTnHnMnS.
+    """Parse an ISO 8601 duration: PnDTnHnMnS.
 
     Raises:
         ValueError: It is none.
@@ -71,14 +71,14 @@ def parse_duration(text: str) -> timedelta:
 
 
 def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
-    """Return the offsets of a file: `topic,partition,offset` in each line, or with a group before.
+    """Return the offsets of a file with lines `topic,partition,offset`, or with a group in front.
 
     Args:
         path: The file, as `--export` writes it.
-        group: The group that lines with a group have to be about.
+        group: The required group of lines that name one.
 
     Raises:
-        ConfigError: It cannot be read, or a line is something else; names the line.
+        ConfigError: It cannot be read, or a line is malformed; names the line.
     """
     found: dict[TopicPartition, int] = {}
     for number, cells in _rows(path):
@@ -113,7 +113,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def as_csv(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return offsets as `--export` of Kafka's tool writes those of one group."""
+    """Return one group's offsets in the format of `--export` of Kafka's tool."""
     rows = sorted(offsets.items())
     return "".join(f"{topic},{number},{offset}\n" for (topic, number), offset in rows)
 
@@ -121,7 +121,7 @@ def as_csv(offsets: Mapping[TopicPartition, int]) -> str:
 def shifted(
     partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, int], by: int
 ) -> dict[TopicPartition, int]:
-    """Return committed offsets moved forth, or back if negative: even to before 0.
+    """Return committed offsets moved forward, or back if negative, even below 0.
 
     Raises:
         ConfigError: A partition has no committed offset.

@@ -1,4 +1,4 @@
-"""What commands share: options, tables, JSON, and views that are shown again and again."""
+"""Shared parts of commands: options, tables, JSON, and views that refresh."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Bootstrap: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 NONE = "-"
-# A person waits for the answer, so not for the minute that a program may.
+# A person waits for the answer, so this is shorter than a program's minute.
 PATIENCE_MS = 10_000
 # Wider than any table.
 _ENOUGH = 2**20
-# Exit code of a command that only shows what it would do.
+# Exit code of a command that only previews its changes.
 ONLY_SHOWN = 3
 
 
@@ -52,10 +52,10 @@ def client_settings(
     """Return the settings of a command's client, by Kafka's names.
 
     Args:
-        bootstrap_servers: Where the brokers are.
+        bootstrap_servers: The brokers' addresses.
         command_config: A file of settings.
-        given: Those of options, which win over the file; None is not given.
-        more: Those of `-X`, which win over both.
+        given: Settings from options, which override the file; None if not given.
+        more: Settings from `-X`, which override both.
     """
     pairs = [text.partition("=") for text in more]
     for name, found, value in pairs:
@@ -71,17 +71,17 @@ def client_settings(
 
 
 def admin_client(bootstrap_servers: str, command_config: Path | None) -> AdminClient:
-    """Return the client of a command."""
+    """Return the admin client of a command."""
     from kohort.client import AdminClient
 
     return AdminClient.from_config(client_settings(bootstrap_servers, command_config, {}, ()))
 
 
 def fitting(make: Callable[[], T]) -> T:
-    """Make a client; settings that it does not take are options that do not fit.
+    """Create a client; report settings that it does not accept as wrong options.
 
     Raises:
-        typer.BadParameter: A setting is not known, or has a value that makes no sense.
+        typer.BadParameter: A setting is unknown or has an invalid value.
     """
     try:
         return make()
@@ -90,12 +90,12 @@ def fitting(make: Callable[[], T]) -> T:
 
 
 def wrong_usage(text: str) -> typer.BadParameter:
-    """Return the error of options that do not fit; the exit code is 2."""
+    """Return the error for wrong options; the exit code is 2."""
     return typer.BadParameter(text)
 
 
 def tell(text: str) -> None:
-    """Print a line for a person on standard error."""
+    """Print a message on standard error."""
     typer.echo(f"kohort: {text}", err=True)
 
 
@@ -105,7 +105,7 @@ def print_json(value: Mapping[str, object]) -> None:
 
 
 def console() -> Console:
-    """Return where tables go: whatever is not a terminal gets every column whole."""
+    """Return the console for tables: output that is not a terminal gets every column in full."""
     found = Console(highlight=False)
     return found if found.is_terminal else Console(width=_ENOUGH, highlight=False)
 
@@ -135,15 +135,15 @@ def fitted(
     rows: Sequence[Sequence[object]],
     dispensable: Sequence[str],
 ) -> tuple[Table, tuple[str, ...]]:
-    """Return a table that fits into the terminal, and the columns that were left out for it.
+    """Return a table that fits the terminal, and the columns left out.
 
-    If it does not fit even so, each row is shown as lines, with all its columns.
+    If it still does not fit, each row is shown as lines, with all its columns.
 
     Args:
-        to: Where it is to be shown.
+        to: The console that shows it.
         columns: The names of all columns.
         rows: Their values.
-        dispensable: Columns that may be left out, first the one that is missed least.
+        dispensable: Columns that may be left out, the least important first.
     """
     candidates = [name for name in dispensable if name in columns]
     for count in range(len(candidates) + 1):
@@ -173,7 +173,7 @@ def _stacked(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], dispensable: Sequence[str] = ()
 ) -> None:
-    """Print a table as wide as the terminal has room for, and say what it leaves out."""
+    """Print a table that fits the terminal, and list the columns it leaves out."""
     to = console()
     made, left_out = fitted(to, columns, rows, dispensable)
     to.print(made)
@@ -196,7 +196,7 @@ def listed(partitions: Iterable[TopicPartition]) -> str:
 
 
 def failures(call: Callable[[], object]) -> dict[object, KafkaError]:
-    """Make a call for several things; return the error of each for which it failed."""
+    """Call a function for each item; return the errors by item."""
     try:
         call()
     except PartialFailureError as error:
@@ -209,13 +209,12 @@ async def refreshed(
     every_s: float,
     marks: Callable[[], object] | None = None,
 ) -> None:
-    """Show something again and again, in place; what is no terminal gets it when it differs.
+    """Show a view repeatedly, in place; outside a terminal, print it whenever it changes.
 
     Args:
-        look: Returns what to show.
-        every_s: Seconds between two looks.
-        marks: Returns the part of the last look that counts as a difference; None: all that is
-            shown.
+        look: Returns the view.
+        every_s: Seconds between two calls of `look`.
+        marks: Returns the part of the last view that counts as a change; None: the whole view.
     """
     to = console()
     if not to.is_terminal:
@@ -248,7 +247,7 @@ async def _printed(
 async def print_changes(
     look: Callable[[], Awaitable[Mapping[str, object]]], every_s: float
 ) -> None:
-    """Print one JSON object a line, whenever something differs; an error is one, too.
+    """Print one JSON object per line whenever it changes; errors are objects too.
 
     Raises:
         KohortError: One that waiting does not mend, such as a wrong password.
@@ -270,7 +269,7 @@ async def print_changes(
 
 
 def until_interrupted(work: Coroutine[object, object, object]) -> None:
-    """Run something until it ends, or Ctrl-C, SIGTERM or a closed pipe ends it: no error."""
+    """Run a function until it ends; Ctrl-C, SIGTERM or a closed pipe end it without an error."""
 
     async def run() -> None:
         task = asyncio.ensure_future(work)
@@ -280,11 +279,11 @@ def until_interrupted(work: Coroutine[object, object, object]) -> None:
     with suppress(KeyboardInterrupt, asyncio.CancelledError):
         try:
             asyncio.run(run())
-        except BrokenPipeError:  # the reader has seen enough
+        except BrokenPipeError:  # the reader has closed the pipe
             silence_out()
 
 
 def ended(code: int) -> None:
-    """End the command with an exit code; 0 goes on."""
+    """End the command with an exit code; return if it is 0."""
     if code:
         sys.exit(code)

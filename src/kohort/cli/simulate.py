@@ -96,7 +96,7 @@ def simulate(
 
 
 def _seeds(first: int, runs: int | None) -> Iterable[int]:
-    """Return so many seeds; with 0 they do not end."""
+    """Yield `runs` seeds; without end if 0."""
     wanted = _RUNS if runs is None else runs
     return range(first, first + wanted) if wanted else count(first)
 
@@ -107,7 +107,7 @@ def _seeded(
     runs: int | None,
     given: tuple[Path | None, bool, Path | None, bool],
 ) -> int:
-    """Simulate what a seed decides as a whole; return the exit code."""
+    """Simulate scenarios that the seed decides completely; return the exit code."""
     replay, trace, keep, as_json = given
     if replay is not None:
         return simulator.replay(replay, as_json)
@@ -150,7 +150,7 @@ def _transactions(
     runs: int | None,
     given: tuple[Path | None, bool, Path | None, bool],
 ) -> int:
-    """Simulate transactions, of which the seed decides all; return the exit code."""
+    """Simulate transactions, which the seed decides completely; return the exit code."""
     from kohort.cli import simulating_transactions as transactions
 
     replay, trace, keep, as_json = given

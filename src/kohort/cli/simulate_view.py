@@ -1,4 +1,4 @@
-"""What `kohort simulate` shows: the live line, findings, the closing table, protocols compared."""
+"""The output of `kohort simulate`: live line, findings, closing table, comparison of protocols."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _MARGIN = 24
 
 
 class Progress:
-    """One line that says how far it is, where there is a terminal to say it on.
+    """A progress line, if there is a terminal to show it.
 
     Args:
-        console: Where.
-        total: How many runs there will be; 0: until stopped.
+        console: The console to print on.
+        total: The number of runs; 0: until stopped.
     """
 
     def __init__(self, console: Console, total: int) -> None:
@@ -58,11 +58,11 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """The elapsed time, in seconds."""
         return max(time.perf_counter() - self._start, 1e-9)
 
     def ran(self, outcome: Outcome, runs: Summary) -> None:
-        """Show where it is after a run."""
+        """Show the progress after a run."""
         done = f"{runs.runs} of {self._total}" if self._total else f"{runs.runs}"
         line = Text(no_wrap=True, overflow="ellipsis")
         line.append(f"seed {outcome.scenario.seed} {outcome.scenario.protocol:<13}", style="bold")
@@ -73,12 +73,12 @@ class Progress:
         self._live.update(line)
 
     def say(self, text: str) -> None:
-        """Show what is being done."""
+        """Show the current step."""
         self._live.update(Text(text, no_wrap=True, overflow="ellipsis"))
 
 
 def duration(milliseconds: float) -> str:
-    """Return a length of time as a person says it."""
+    """Return a readable duration."""
     seconds = milliseconds / 1000
     if seconds < 1:
         return f"{milliseconds:.0f} ms"
@@ -101,7 +101,7 @@ def summary(runs: Summary, rows: Counter[str], seconds: float) -> RenderableType
     Args:
         runs: The runs.
         rows: How often each row of the transition tables was taken.
-        seconds: How long it took, in seconds.
+        seconds: The elapsed time, in seconds.
     """
     failed = len(runs.failed)
     verdict = Text(f"{failed} failed", style="bold red") if failed else Text("all ok", "green")
@@ -124,7 +124,7 @@ def summary(runs: Summary, rows: Counter[str], seconds: float) -> RenderableType
 
 
 def row_counts(rows: Counter[str]) -> list[str]:
-    """Return how many rows of each transition table were taken, of how many."""
+    """Return the number of taken rows and of all rows of each transition table."""
     total: Counter[str] = Counter()
     taken: Counter[str] = Counter()
     for label in must_hit():
@@ -138,13 +138,13 @@ def row_counts(rows: Counter[str]) -> list[str]:
 
 
 def finding(found: Finding, options: str, where: str, width: int) -> RenderableType:
-    """Return what there is to say of a run that failed.
+    """Return the report of a failed run.
 
     Args:
         found: The run, and the smallest one.
-        options: Options of the command that the run depends on.
-        where: The file with the smallest one.
-        width: Width of the screen.
+        options: Options of the command on which the run depends.
+        where: The file with the smallest scenario.
+        width: Width of the terminal, in characters.
     """
     first, small = found.first.scenario, found.smallest.scenario
     head = Text(f"\nseed {first.seed} ({first.protocol}) failed: ", style="bold red")
@@ -173,7 +173,7 @@ def _again(outcome: Outcome) -> str:
 
 
 def ownership(timeline: OwnershipTimeline, until_ms: int, width: int) -> RenderableType:
-    """Return who owned what when: a row for each partition, a letter for each member."""
+    """Return the owners over time: a row for each partition, a letter for each member."""
     owners = {
         span.owner: None
         for partition in timeline.partitions
@@ -200,7 +200,7 @@ def ownership(timeline: OwnershipTimeline, until_ms: int, width: int) -> Rendera
 
 
 def outcome_as_dict(outcome: Outcome) -> dict[str, object]:
-    """Return a run as the JSON object that stands for it."""
+    """Return a run as a JSON object."""
     scenario = outcome.scenario
     return {
         "seed": scenario.seed,
@@ -251,7 +251,7 @@ def _compared_rows(measured: Iterable[Measured]) -> list[tuple[str, list[str]]]:
 
 
 def measured_as_dict(measured: Measured) -> dict[str, object]:
-    """Return what a scenario was like under a protocol as a JSON object."""
+    """Return the measurements of a scenario under a protocol as a JSON object."""
     return {
         "protocol": measured.protocol,
         "runs": measured.runs,

@@ -1,4 +1,4 @@
-"""What `kohort simulate` does, once its options are read."""
+"""The work of `kohort simulate`, after its options are parsed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def seeds(
     """Run seeds; return the exit code, 1 when a rule was broken.
 
     Args:
-        choice: What the seed does not decide.
+        choice: The settings that the seed does not decide.
         numbers: The seeds.
-        total: How many there are; 0: unknown.
-        keep: Folder for the scenarios that fail; None: the first one ends it all.
-        as_json: Whether to print an object for each run, and nothing else.
+        total: The number of seeds; 0: unknown.
+        keep: Folder for failing scenarios; None: stop at the first one.
+        as_json: Whether to print only a JSON object for each run.
     """
     summary, console = Summary(), _console(quiet=as_json)
     with counted() as rows, show.Progress(console, total) as progress:
@@ -135,11 +135,11 @@ def _tell(progress: show.Progress, runs: int, protocol: str, number: int) -> Non
 
 
 def cause_of(error: Exception) -> str:
-    """Return the text of an error, without the path that an operating system puts there."""
+    """Return the text of an error, without the path that the operating system adds."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def _console(quiet: bool = False) -> Console:
-    """Return where things are shown: whatever is not a terminal gets lines that are not cut."""
+    """Return the console: output that is not a terminal gets lines in full."""
     console = Console(quiet=quiet, highlight=False)
     return console if console.is_terminal else Console(quiet=quiet, highlight=False, width=120)

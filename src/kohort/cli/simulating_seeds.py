@@ -1,4 +1,4 @@
-"""What `kohort simulate` does for the simulators in which the seed decides everything."""
+"""The work of `kohort simulate` for simulators in which the seed decides everything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Seeded(Protocol):
-    """A scenario that was drawn from a seed."""
+    """A scenario drawn from a seed."""
 
     @property
     def seed(self) -> int:
@@ -33,14 +33,14 @@ S = TypeVar("S", bound=Seeded)
 
 
 class Simulator(Struct, Generic[S], frozen=True):
-    """What is run for one `--protocol`.
+    """The simulator of one `--protocol`.
 
     Attributes:
         protocol: Its name.
-        plural: What is simulated, for people.
-        time_key: What `SeededOutcome.took_ms` is called in the JSON.
-        draw: Makes the scenario of a seed.
-        run: Runs a scenario; the second argument: whether the outcome has the trace.
+        plural: The simulated things, for messages.
+        time_key: The JSON key of `SeededOutcome.took_ms`.
+        draw: Returns the scenario of a seed.
+        run: Runs a scenario; the second argument says whether the outcome has the trace.
         shrink: Returns a smaller scenario for which a predicate still holds.
         to_json: Writes a scenario.
         from_json: Reads one.
@@ -60,8 +60,8 @@ class Simulator(Struct, Generic[S], frozen=True):
 
         Args:
             numbers: The seeds.
-            keep: Folder for the scenarios that fail; None: stop at the first one.
-            as_json: Whether to print an object for each run, and nothing else.
+            keep: Folder for failing scenarios; None: stop at the first one.
+            as_json: Whether to print only a JSON object for each run.
         """
         done = failed = 0
         try:
@@ -85,7 +85,7 @@ class Simulator(Struct, Generic[S], frozen=True):
         """Run a scenario from a file with its trace; return the exit code.
 
         Raises:
-            ConfigError: The file cannot be read, or is no scenario.
+            ConfigError: The file cannot be read, or is not a scenario.
         """
         try:
             scenario = self.from_json(path.read_text(encoding="utf-8"))
@@ -150,7 +150,7 @@ def of_streams() -> Simulator[StreamsScenario]:
     """Return the simulator of stream applications."""
     from kohort.simulation.streams import running, scenario
 
-    # Processes die before they have awaited what they began.
+    # Processes die before they have awaited the tasks that they started.
     warnings.filterwarnings("ignore", "coroutine 'SimulatedTask", RuntimeWarning)
     return Simulator(
         protocol=STREAMS,

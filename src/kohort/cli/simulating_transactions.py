@@ -1,4 +1,4 @@
-"""What `kohort simulate --protocol transactions` does."""
+"""The work of `kohort simulate --protocol transactions`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def seeds(numbers: Iterable[int], *, goes_on: bool, as_json: bool) -> int:
 
     Args:
         numbers: The seeds.
-        goes_on: Whether to go on after one that breaks a rule.
-        as_json: Whether to print an object for each run, and nothing else.
+        goes_on: Whether to go on after a run that breaks a rule.
+        as_json: Whether to print only a JSON object for each run.
     """
     done = failed = 0
     try:

@@ -24,21 +24,21 @@ app = typer.Typer(
 
 
 class OpenBatchChoice(StrEnum):
-    """What becomes of a batch that has begun and is not over."""
+    """How to treat a batch that has begun and is not finished."""
 
     REPEAT = "repeat"
     DROP = "drop"
 
 
 class PositionsChoice(StrEnum):
-    """What counts when the group's offsets and the checkpoint disagree."""
+    """Which of the group's offsets and the checkpoint applies if they disagree."""
 
     GROUP = "group"
     CHECKPOINT = "checkpoint"
 
 
 class MissingChoice(StrEnum):
-    """What stands for a partition without an offset of the group."""
+    """The offset for a partition without an offset of the group."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -101,10 +101,10 @@ def import_checkpoint(
     quiet_seconds: Quiet = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a checkpoint of Spark's own Kafka source one of kohort's, and set the group's offsets.
+    """Convert a checkpoint of Spark's own Kafka source to kohort's, and set the group's offsets.
 
     Stop the query first. It goes on with format("kohort") where it was, with its state: no record
-    is lost or comes twice. Spark's own source must not be started with it any more.
+    is lost or read twice. Spark's own source must no longer be started with this checkpoint.
     """
     from kohort.spark.checkpoint.migrate import import_checkpoint as run
 
@@ -128,10 +128,10 @@ def export_checkpoint(
     quiet_seconds: Quiet = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a checkpoint of kohort's source one of Spark's own Kafka source.
+    """Convert a checkpoint of kohort's source to one of Spark's own Kafka source.
 
-    Stop all queries of the group first: Spark's own source reads every partition, from where the
-    group's offsets say that its owner was. The group's offsets stay as they are.
+    Stop all queries of the group first: Spark's own source reads every partition, from the group's
+    offset on. The group's offsets stay unchanged.
     """
     from kohort.spark.checkpoint.migrate import export_checkpoint as run
 
@@ -161,10 +161,10 @@ def export_offsets(
     positions: Positions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print offsets as the option startingOffsets of Spark's own source takes them.
+    """Print offsets in the format of the option startingOffsets of Spark's own source.
 
-    Of a group, or of a checkpoint; that of a member of a group needs the group as well. Changes
-    nothing.
+    The offsets are those of a group or of a checkpoint; a checkpoint of a group member needs the
+    group as well. Changes nothing.
     """
     from kohort.spark.checkpoint.history import kafka_json
     from kohort.spark.checkpoint.migrate import Move, checkpoint_offsets, group_starts

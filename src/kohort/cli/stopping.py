@@ -1,4 +1,4 @@
-"""How `kohort produce` and `kohort consume` end upon Ctrl-C and SIGTERM: in order."""
+"""The orderly end of `kohort produce` and `kohort consume` on Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class StoppedError(Exception):
 
 
 class Stop:
-    """Notes the first signal; one that comes later ends the process as if this were not there.
+    """Records the first signal; a later one ends the process as by default.
 
-    One that comes at once is the same: `timeout` and some supervisors signal a process and then its
-    whole group.
+    A second signal right after the first counts as the same: `timeout` and some supervisors signal
+    a process and then its whole group.
 
     Args:
         on_signal: Called in the handler.
 
     Attributes:
-        by: The signal; None while there was none.
+        by: The signal; None if there was none yet.
     """
 
     def __init__(self, on_signal: Callable[[], None] | None = None) -> None:
@@ -47,7 +47,7 @@ class Stop:
 
     def __exit__(self, *_: object) -> None:
         for each, before in zip(_SIGNALS, self._before, strict=True):
-            signal.signal(each, before)  # type: ignore[arg-type]  # what `signal` itself returned
+            signal.signal(each, before)  # type: ignore[arg-type]  # the value that `signal` itself returned
         os.close(self._heard)
         os.close(self._told)
 
@@ -64,7 +64,7 @@ class Stop:
             self._on_signal()
 
     def wait_readable(self, descriptor: int) -> None:
-        """Wait until there is something to read, or its end.
+        """Wait until there is input to read, or the end of input.
 
         Raises:
             StoppedError: There was a signal.
@@ -78,14 +78,14 @@ class Stop:
 
 
 def is_unread(descriptor: int) -> bool:
-    """Return whether it is a pipe whose reader has gone."""
+    """Return whether it is a pipe without a reader."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def show_warnings() -> None:
-    """Print on standard error what the clients warn of, such as records that are skipped."""
+    """Print the clients' warnings on standard error, such as skipped records."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("kohort: %(message)s"))
     handler.setLevel(logging.WARNING)

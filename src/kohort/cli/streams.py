@@ -1,4 +1,4 @@
-"""`kohort streams`: look at a stream application, ask a member of it to leave, reset it."""
+"""`kohort streams`: show a stream application, ask a member to leave, or reset it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def status(
 
 
 def _watch(application: str, settings: ClientSettings, *, as_json: bool) -> None:
-    """Show it until it is interrupted; a broker that is away is no reason to end."""
+    """Show it until interrupted; an unavailable broker does not end it."""
     from kohort.streams.inspecting import look
 
     async def seen() -> dict[str, object]:
@@ -183,7 +183,7 @@ def _exit_code(found: ApplicationStatus) -> int:
 
 
 def as_dict(found: ApplicationStatus) -> dict[str, object]:
-    """Return an application as JSON has it."""
+    """Return an application for JSON."""
     return {
         "application": found.name,
         "state": found.state,
@@ -245,7 +245,7 @@ def shown(found: ApplicationStatus) -> Group:
 
 
 def _unable(members: Iterable[MemberStatus]) -> list[Text]:
-    """Say what members cannot learn, each in a line of its own."""
+    """Return one line for each member about tasks that it cannot learn."""
     return [
         Text(
             f"member {each.member_id} cannot learn or follow {_listed(map(str, tasks))} until it"
@@ -257,7 +257,7 @@ def _unable(members: Iterable[MemberStatus]) -> list[Text]:
 
 
 def _unavailable(found: ApplicationStatus, record: AnyTaskRecord) -> str | None:
-    """Return for how long a task was not processed; of an owner that crashed, since when."""
+    """Return how long a task was not processed; since when, if its owner crashed."""
     row = _task(record.task, record)
     ms, after = row["unavailable_ms"], row["after"]
     if row["what"] == "started" and record.member not in {m.member_id for m in found.members}:
@@ -276,14 +276,14 @@ def _listed(texts: Iterable[str]) -> str:
 
 
 def _active(member: MemberStatus) -> str:
-    """Return what a member processes: in a rebalance, by what it said last."""
+    """Return a member's tasks: in a rebalance, as it last reported them."""
     if member.active or not member.processing:
         return _inputs(member.active)
     return f"tasks {_listed(map(str, sorted(member.processing)))}"
 
 
 def _inputs(partitions: Iterable[TopicPartition]) -> str:
-    """Return the partitions by topic, those that follow one another as a range."""
+    """Return the partitions by topic, consecutive ones as a range."""
     numbers: dict[str, list[list[int]]] = {}
     for topic, number in sorted(partitions):
         runs = numbers.setdefault(topic, [])

@@ -1,4 +1,4 @@
-"""`kohort topics`: look at topics, make, change and delete them."""
+"""`kohort topics`: show, create, change and delete topics."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def describe(
             TopicPartition(name, each.partition)
             for name in names
             for each in found[name]
-            if each.leader >= 0  # who else would know its offsets?
+            if each.leader >= 0  # only the leader knows its offsets
         ]
         begins, ends = (
             admin.list_offsets(dict.fromkeys(led, target)) if led else {}
@@ -157,7 +157,7 @@ def _entries(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
 
 
 def _changed(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
-    """Return what was set for the topic itself."""
+    """Return the settings of the topic itself."""
     return {
         name: each.value for name, each in sorted(entries.items()) if each.source == "dynamic_topic"
     }
@@ -252,7 +252,7 @@ def _finish(
     passed: ErrorCode | None,
     as_json: bool,
 ) -> None:
-    """Say what became of each topic; exit code 1 if something was not done."""
+    """Report the result for each topic; exit code 1 if any failed."""
     failed = {name: errors[name] for name in names if name in errors}
     wrong = {name: str(error) for name, error in failed.items() if error.code != passed}
     done = [name for name in names if name not in failed]

@@ -100,7 +100,11 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Source(Step, frozen=True, kw_only=True):
-    """Reads a topic. Attributes: is_repartition: Whether the program writes the topic itself."""
+    """Reads a topic.
+
+    Attributes:
+        is_repartition: Whether the program writes the topic itself.
+    """
 
     topic: str
     key: AnySerde
@@ -125,7 +129,11 @@ class Source(Step, frozen=True, kw_only=True):
 
 
 class Sink(Step, frozen=True, kw_only=True):
-    """Writes a topic. Attributes: needs_key: Whether records without a key are skipped."""
+    """Writes a topic.
+
+    Attributes:
+        needs_key: Whether records without a key are skipped.
+    """
 
     topic: str
     key: AnySerde
