@@ -1,4 +1,4 @@
 """`kohort demo`: real flights, one consumer group, three applications that share it.
 
-Stability: a demonstration; nothing here is for import.
+Stability: a demonstration; do not import anything from here.
 """

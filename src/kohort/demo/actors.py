@@ -1,7 +1,7 @@
-"""The applications of the demo: child processes that are told what to do line by line.
+"""The applications of the demo: child processes controlled by commands, one per line.
 
-An actor is sent commands on its standard input (`go`, `drain`) and answers with JSON lines on its
-standard output. Everything else it prints goes to its log file.
+An actor reads commands from its standard input (`go`, `drain`) and answers with JSON lines on its
+standard output. Its other output goes to its log file.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class ActorError(KohortError):
 
 
 class ActorState(Struct):
-    """What an actor has said so far.
+    """The messages of an actor so far.
 
     Attributes:
         said: Names of its events, in order.
         read: Records it has read, by its own count; shown, never judged.
-        opened: Batches it has begun.
-        open_batch: Records of the batch it has begun but not yet finished.
-        fatal: Its own account of why it gave up.
+        opened: Number of batches it has begun.
+        open_batch: Number of records of the unfinished batch.
+        fatal: Its reason for giving up.
         snapshots: Snapshots of the table that it has checked, as a reader.
         visible: Flights in the last one.
-        wrong: What was wrong with a snapshot.
+        wrong: The fault of a snapshot.
     """
 
     said: list[str] = field(default_factory=list)
@@ -54,10 +54,10 @@ class ActorState(Struct):
 
 
 class Actor:
-    """One application, in a process of its own."""
+    """One application in its own process."""
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], log: Path) -> None:
-        """Start the process; it warms up and then waits to be told to go.
+        """Start the process; it warms up and then waits for `go`.
 
         Args:
             name: Name of the application; its client id in the group.
@@ -92,7 +92,7 @@ class Actor:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the process ended, and was neither told to nor killed."""
+        """Whether the process ended without being told to or killed."""
         return self._gone() and not self._was_killed and "drained" not in self.state.said
 
     def tell(self, command: str) -> None:
@@ -110,7 +110,7 @@ class Actor:
             raise ActorError(f"{self.name} is gone: {error}; see {self.log_path}") from error
 
     def wait_for(self, event: str, timeout_s: float) -> None:
-        """Wait until the actor has said `event`.
+        """Wait until the actor has reported `event`.
 
         Raises:
             ActorError: It ended first, or the time is up.
@@ -149,10 +149,10 @@ class Actor:
             except ProcessLookupError:
                 continue
         self._process.wait(timeout=30)
-        self._reader.join(timeout=10)  # so that `state` holds its last words
+        self._reader.join(timeout=10)  # so that `state` holds its last messages
 
     def close(self) -> None:
-        """End the process if it still runs, and release what belongs to it."""
+        """End the process if it still runs, and release its resources."""
         self.kill()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
@@ -197,7 +197,7 @@ class Actor:
 
 
 def say(event: str, **values: object) -> None:
-    """Tell the demo something; called inside an application."""
+    """Send a message to the demo; called inside an application."""
     sys.stdout.write(PREFIX + json.dumps({"event": event, **values}) + "\n")
     sys.stdout.flush()
 

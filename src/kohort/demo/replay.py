@@ -1,4 +1,4 @@
-"""Publish the flights in the order they flew, at so many days a second."""
+"""Publish the flights in the order they flew, at a fixed number of days per second."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Struct):
-    """How far the replay has come; written by its thread, read by the panel's."""
+    """The progress of the replay; written by its thread, read by the panel's."""
 
     day: int = 0
     published: int = 0
@@ -30,7 +30,7 @@ class Progress(Struct):
 
 
 class Replay:
-    """A thread that publishes the flights and keeps the pace of the calendar."""
+    """A thread that publishes the flights at the pace of the calendar."""
 
     def __init__(
         self, table: pa.Table, producer: Callable[[], Producer], topic: str, days_per_second: float
@@ -39,7 +39,7 @@ class Replay:
 
         Args:
             table: The data set.
-            producer: Makes the producer, inside the thread that uses it.
+            producer: Creates the producer, inside the thread that uses it.
             topic: Topic to publish to.
             days_per_second: Pace of the calendar.
         """
@@ -112,10 +112,10 @@ class Replay:
         return producer.send(self._topic, key=flight.key, value=flight.value)
 
     def _settle(self, pending: list[Future[RecordMetadata]]) -> None:
-        """Count what has been acknowledged, so that `published` means published."""
+        """Count acknowledged flights, so that `published` is exact."""
         waiting = []
         for future in pending:
-            # Asked once each: one that is done a moment later is counted the next time.
+            # Each is checked once: one that completes later is counted the next time.
             if future.done():
                 future.result()
                 self.progress.published += 1

@@ -34,7 +34,7 @@ def run(settings: DemoSettings) -> int:
     """Run the demo.
 
     Returns:
-        The exit code: 0 when the table holds every flight exactly once, 1 when anything is wrong.
+        The exit code: 0 if the table holds every flight exactly once, 1 if anything is wrong.
     """
     console = Console(stderr=settings.as_json)
     started = time.monotonic()
@@ -59,8 +59,8 @@ class _Cast(Struct, frozen=True):
     """The processes of the demo.
 
     Attributes:
-        applications: Those that read and write, by name.
-        reader: Looks at the table meanwhile; None without a region.
+        applications: The applications that read and write, by name.
+        reader: Checks the table meanwhile; None without a region.
     """
 
     applications: dict[str, Actor]
@@ -129,14 +129,14 @@ def _play(cast: _Cast, stage: Stage, replay: Replay, draw: Callable[[str], None]
     script = Script(cast.applications, stage, replay, draw, Calendar())
     script.play()
     if cast.reader is not None:
-        cast.reader.tell("drain")  # it looks a last time
+        cast.reader.tell("drain")  # it checks a last time
         cast.reader.wait_for("drained", _LAST_LOOK_S)
     draw("done")
     return script
 
 
 def _announcer(console: Console) -> Callable[[str], None]:
-    """Return what draws where there is no terminal: one line for each act."""
+    """Return the display without a terminal: one line for each act."""
     shown: list[str] = []
 
     def announce(act: str) -> None:
@@ -170,13 +170,14 @@ def _judge(
     expected = flights.figures_of(table)
     judged = verdict.judge(expected, facts, APPLICATIONS, script.moved_under_load)
     if snapshots is None:
-        # What the killed application had read but not committed came again, unless it was lost.
+        # Records that the killed application had read but not committed were read again, unless
+        # lost.
         reread = script.open_at_kill - judged.lost
     else:
         judged = replace(
             judged, reasons=judged.reasons + verdict.judge_snapshots(snapshots, facts.rows)
         )
-        # All applications went back behind the last checkpoint.
+        # All applications went back to the last checkpoint.
         states = [actor.state for actor in cast.applications.values()]
         reread = sum(each.read + each.open_batch for each in states) - facts.rows
     return outcome.Outcome(

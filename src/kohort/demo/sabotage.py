@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class EagerCommitDataSource(KohortDataSource):
-    """The kohort source with its promise taken out."""
+    """The kohort source without its guarantee."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format()` takes."""
+        """Return the name to pass to `format()`."""
         return "kohort_sabotage"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  # Spark's signature
@@ -30,7 +30,7 @@ class EagerCommitDataSource(KohortDataSource):
 
 
 class EagerCommitReader(KohortStreamReader):
-    """Says that a batch is finished the moment it is offered."""
+    """Reports a batch as finished the moment it is offered."""
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
         """Return the next batch, already committed to the group."""

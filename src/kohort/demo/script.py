@@ -1,4 +1,4 @@
-"""The acts: joins and deaths, and what must be true before the next act begins."""
+"""The acts: joins and kills, and the conditions for the next act."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _SOUTHS_SHARE = 0.8
 
 
 class ActFailed(KohortError):
-    """An act did not come about in the time it has."""
+    """An act did not complete in time."""
 
 
 class GroupView(Protocol):
-    """What the script needs to know of the group."""
+    """The script's view of the group."""
 
     def owned_by(self, name: str) -> int:
         """Return how many partitions an application owns now."""
         ...
 
     def gone(self, name: str) -> None:
-        """Note that an application was killed: it owns nothing from now on."""
+        """Record that an application was killed: it owns nothing from now on."""
 
     def committed(self) -> int:
         """Return the sum of the group's committed offsets."""
@@ -58,9 +58,9 @@ class Script:
 
         Args:
             actors: The parked applications by name: north, south and west.
-            group: What is known of the group.
+            group: The view of the group.
             replay: The publisher of the flights, not yet started.
-            draw: Shows the present state under a caption.
+            draw: Shows the current state under a caption.
             calendar: The days at which the acts turn.
         """
         self.markers: list[Marker] = []
@@ -78,7 +78,7 @@ class Script:
         """Play all acts.
 
         Raises:
-            ActFailed: One did not come about in time.
+            ActFailed: An act did not complete in time.
         """
         self._north_alone()
         self._south_joins()
@@ -126,9 +126,9 @@ class Script:
         self.moved_under_load = self._moved_while_publishing()
 
     def _moved_while_publishing(self) -> int:
-        """Count the partitions that went from one application to another until now.
+        """Count the partitions that have moved from one application to another.
 
-        Asked when the last flight has just been published: all of it happened under load.
+        Called right after the last flight was published: all moves happened under load.
         """
         return sum(
             move.source is not None and move.target is not None
@@ -145,9 +145,10 @@ class Script:
         self.end_ms = self._group.now_ms()
 
     def _most_is_committed(self) -> bool:
-        """Whether south has done its share, also where the machine is slow.
+        """Whether south has done its share, even on a slow machine.
 
-        In a region what it has read since the last checkpoint goes to others when it is killed.
+        In a region, others read again the records it has read since the last checkpoint before its
+        kill.
         """
         return self._group.committed() >= _SOUTHS_SHARE * self._replay.progress.published
 

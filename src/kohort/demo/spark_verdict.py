@@ -1,4 +1,4 @@
-"""Read the demo's table with Spark SQL, in a process of its own, and print the facts as JSON."""
+"""Read the demo's table with Spark SQL, in a separate process, and print the facts as JSON."""
 
 from __future__ import annotations
 

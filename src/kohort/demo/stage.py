@@ -1,4 +1,4 @@
-"""Where the demo plays: a broker, a topic and a group, and what can be seen of the group."""
+"""The setting of the demo: a broker, a topic and a group, and observations of the group."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Stage:
                 described = admin.describe_groups([self.group])[self.group]
                 offsets = admin.list_group_offsets(self.group)
             except KafkaError:
-                continue  # seen again in a moment; a gap in what is observed is not filled in
+                continue  # observed again in a moment; gaps in observations are not filled
             self._committed.update({tp: offset.offset for tp, offset in offsets.items()})
             if isinstance(self._watch, SnapshotWatch):
                 self._watch.on_snapshot(self._snapshot(described), self.now_ms())
@@ -145,7 +145,7 @@ class Stage:
     def _snapshot(self, described: GroupDescription) -> GroupSnapshot:
         stable = described.state == "Stable"
         if self._settings.group_protocol is GroupProtocol.COOPERATIVE and not stable:
-            # The coordinator does not report the owners then; that does not mean there are none.
+            # The coordinator does not report owners then, but there may be some.
             return GroupSnapshot(stable, None)
         assignments = {
             _application(one.client_id): tuple(one.assignment) for one in described.members
@@ -155,7 +155,7 @@ class Stage:
     # ------------------------------------------------------------------------------- what is seen
 
     def producer(self) -> Producer:
-        """Make the producer of the flights."""
+        """Create the producer of the flights."""
         return Producer(
             bootstrap_servers=self.bootstrap_servers,
             client_id="replay",
@@ -169,7 +169,7 @@ class Stage:
 
     @property
     def timeline(self) -> OwnershipTimeline:
-        """Who owned which partition when."""
+        """The owners of partitions over time."""
         return self._watch.timeline
 
     @property
@@ -179,7 +179,7 @@ class Stage:
 
     @property
     def seen_by(self) -> str:
-        """Who saw it, for the report."""
+        """The source of the observations, for the report."""
         if isinstance(self._watch, EventWatch):
             return "the group coordinator's own events"
         return f"describing the group every {_DESCRIBE_INTERVAL_S * 1000:.0f} ms"
@@ -189,7 +189,7 @@ class Stage:
         return self._watch.owned_by(name)
 
     def gone(self, name: str) -> None:
-        """Note that an application was killed: it owns nothing from now on."""
+        """Record that an application was killed: it owns nothing from now on."""
         self._watch.gone(name, self.now_ms())
 
     def committed(self) -> int:
@@ -197,7 +197,7 @@ class Stage:
         return sum(self._committed.values())
 
     def region_state(self) -> RegionState:
-        """Return what the log of the region says."""
+        """Return the state in the region's log."""
         settings = {"bootstrap_servers": self.bootstrap_servers}
         return asyncio.run(look(self.region, settings))
 
@@ -221,5 +221,5 @@ class Stage:
 
 
 def _application(client_id: str) -> str:
-    """Return the name of an application; an operator's client id has its incarnation behind it."""
+    """Return the name of an application; an operator's client id ends with its incarnation."""
     return client_id.partition(".")[0]

@@ -1,6 +1,6 @@
-"""What a region makes of the flights: each with the minutes that its aircraft was late so far.
+"""A region's output for the flights: each with the minutes that its aircraft was late so far.
 
-The totals are state that moves with its partition. After a kill they are right only if state,
+The totals are state that moves with its partition. After a kill they are correct only if state,
 position and output went back together.
 """
 
@@ -38,7 +38,7 @@ def columns() -> pa.Schema:
 
 
 def totals(flights: Iterable[tuple[str | None, int | None]], state: dict[str, int]) -> list[int]:
-    """Return for each flight the minutes that its aircraft has left late, this flight included.
+    """Return the minutes that each flight's aircraft has left late, including this flight.
 
     Args:
         flights: Aircraft and departure delay, in the order of the partition.

@@ -17,9 +17,9 @@ from kohort.errors import KohortError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Below this share of the flights an application was decoration, not part of the group.
+# Below this share of the flights an application did not really take part.
 SMALLEST_SHARE = 0.10
-# With fewer snapshots a reader has seen nothing of the acts.
+# With fewer snapshots a reader has not observed the acts.
 FEWEST_SNAPSHOTS = 5
 
 
@@ -28,7 +28,7 @@ class TableFacts(Struct, frozen=True):
 
     Attributes:
         rows: Number of rows.
-        distinct: Number of different flights among them.
+        distinct: Number of distinct flights among them.
         figures: Flights and delays of each carrier.
         read_by: Rows that each application wrote.
     """
@@ -40,12 +40,12 @@ class TableFacts(Struct, frozen=True):
 
 
 class SnapshotFacts(Struct, frozen=True):
-    """What a reader saw of the table while the applications of a region wrote it.
+    """A reader's observations of the table while the applications of a region wrote it.
 
     Attributes:
-        snapshots: How many snapshots it has looked at, each one a version of the table.
+        snapshots: Number of snapshots that it has checked, each one a version of the table.
         last: Flights in the last one.
-        wrong: Why one was no consistent cut; empty when all were.
+        wrong: Why one was not a consistent cut; empty if all were.
         checkpoints: Checkpoints that the region has completed.
         resets: How often it went back to the last one.
     """
@@ -63,7 +63,7 @@ class Verdict(Struct, frozen=True):
     Attributes:
         lost: Flights of the data set that are not in the table.
         twice: Rows of the table that repeat a flight.
-        reasons: What is wrong, in sentences; empty when all is well.
+        reasons: What is wrong, in sentences; empty if nothing is.
     """
 
     lost: int
@@ -107,7 +107,7 @@ def judge(
 
     Args:
         expected: Figures computed from the data set itself.
-        facts: What stands in the table.
+        facts: The contents of the table.
         applications: Every application that had to take part.
         moved_under_load: How many partitions changed hands while records were flowing.
     """
@@ -129,10 +129,10 @@ def judge(
 
 
 def judge_snapshots(seen: SnapshotFacts, rows: int) -> tuple[str, ...]:
-    """Say what is wrong with what a reader saw of the table while it was written.
+    """Return the faults that a reader saw in the table while it was written.
 
     Args:
-        seen: What it saw.
+        seen: Its observations.
         rows: Rows of the table at the end.
     """
     if seen.wrong:
@@ -153,7 +153,7 @@ def _wrong_carriers(
 
 
 def read_table_with_spark(path: Path) -> TableFacts:
-    """Read the facts with Spark SQL, in a process of its own.
+    """Read the facts with Spark SQL, in a separate process.
 
     Raises:
         KohortError: Spark failed; the message is the end of its output.
