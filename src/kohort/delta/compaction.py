@@ -78,9 +78,11 @@ def compact(table: DeltaTable, storage: TableStorage, target_bytes: int) -> bool
     Args:
         table: The table; up to date afterwards.
         storage: Where it is.
-        target_bytes: Target size of a file. Returns: Whether files were replaced; False if there
-            was nothing to do, another writer replaced one of them first, or the table has a feature
-            that forbids it.
+        target_bytes: Target size of a file.
+
+    Returns:
+        Whether files were replaced; False if there was nothing to do, another writer replaced one
+        of them first, or the table has a feature that forbids it.
     """
     obstacles = compaction_obstacles(table)
     if obstacles:

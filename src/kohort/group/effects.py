@@ -1,4 +1,4 @@
-"""What a machine wants done: the one output of `decide`."""
+"""The effects of a machine: the one output of `decide`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machines report: observed facts, with their cause, generation and time.
+"""The events that machines report: observed facts, with their cause, generation and time.
 
 A fact says what one machine did or saw; nothing is inferred. Together they make the
 ownership timeline. `now` is the time, in milliseconds, that the machine was told by its shell.

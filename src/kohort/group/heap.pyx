@@ -8,7 +8,7 @@ of every machine sets a deadline or cancels one, so this is compiled.
 
 
 def put(due, heap, key, at):
-    """Return both with a key due at a time, whatever it was before.
+    """Return both with a key due at a time, replacing any earlier due time.
 
     Moving a deadline further out, which is what every heartbeat does, only writes the map: the heap
     keeps the earlier time, and is corrected when that reaches the top.
@@ -20,7 +20,7 @@ def put(due, heap, key, at):
 
 
 def drop(due, heap, key):
-    """Return both without a key that is there."""
+    """Return both without a key that is present."""
     return _settled(due.delete(key), heap)
 
 
@@ -48,7 +48,7 @@ cdef tuple _both(tuple a, tuple b):
 
 
 cdef tuple _settled(due, heap):
-    """Make the top of the heap true: drop what was cancelled, move down what was put off."""
+    """Clean up the top of the heap: drop cancelled keys, move down postponed ones."""
     while heap is not None:
         key = heap[1]
         entry = due.get(key)

@@ -31,8 +31,8 @@ class Subscription(Struct, frozen=True, kw_only=True):
         topics: The topics it subscribes to.
         owned: The partitions it owns while it joins.
         generation: The generation in which it got them, -1 when none.
-        user_data: Whatever its assignor wants the leader to know.
-        rack_id: Where it runs, None when not said.
+        user_data: Data from its assignor for the leader.
+        rack_id: The rack it runs in, None when unknown.
         group_instance_id: Its static id (KIP-345), None for a dynamic member.
     """
 

@@ -1,11 +1,11 @@
 """The coordinator of groups: one `Shard` for each partition of `__consumer_offsets`.
 
-The way of a request, to be read in this order: `shard` puts it to the table of `lifecycle`; where
-the shard is ready, `dispatch` finds the kind of its group (`kinds`, whose terms are in `kind`) and
-what that kind has for it. A classic heartbeat then goes on in `classic.kind`, `classic.table` and
-`classic.sync`, one of the consumer protocol in `consumer.kind` and `consumer.heartbeat`. What all
-kinds serve alike is in `services`. The log state is in `records`, the session state in `session`,
-both with what each kind keeps in `state`.
+The path of a request, in reading order: `shard` puts it to the table of `lifecycle`; where the
+shard is ready, `dispatch` finds the kind of its group (`kinds`, whose terms are in `kind`) and the
+function of that kind that serves it. A classic heartbeat then goes on in `classic.kind`,
+`classic.table` and `classic.sync`, one of the consumer protocol in `consumer.kind` and
+`consumer.heartbeat`. Everything that all kinds serve alike is in `services`. The log state is in
+`records`, the session state in `session`, both with what each kind keeps in `state`.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
         group_initial_rebalance_delay_ms: How long the first rebalance of an empty group waits for
             more members (KIP-134).
         group_max_size: Most members of one group (KIP-389).
-        group_max_pending_members: Most ids given out that have not come back (C15); Kafka has no
+        group_max_pending_members: Most ids handed out and not used yet (C15); Kafka has no
             limit.
         group_max_bytes: Most bytes that the members of a classic group may put into its record in
             the log: ids, lists of assignors, subscriptions. Kafka has no limit but that of the
             record, which then fails the whole group.
         group_member_max_bytes: Most bytes of one member; of a consumer group's its subscription.
         offsets_retention_ms: How long unused positions are kept (KIP-211).
-        offsets_retention_check_interval_ms: How often the coordinator looks for older ones.
+        offsets_retention_check_interval_ms: How often the coordinator checks for older ones.
         offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.
         new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
             setting for it (C17).
@@ -36,7 +36,7 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
             used where no member asks.
         group_consumer_rack_aware: Whether these, of results that are equally even and move equally
             little, take one with the most partitions in the racks of their members; Kafka's do not
-            look at racks any more (KAFKA-16694).
+            consider racks any more (KAFKA-16694).
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group, 0 for none (KIP-1263).
         group_consumer_min_assignment_interval_ms: Shortest such time that a group may set.
@@ -49,7 +49,7 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
             no setting for it (K50).
         group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"
             from classic to consumer group, "downgrade" back, "bidirectional" or "disabled" (K40).
-        draft_assignor: What shares the partitions of draft groups out: "range" or "roundrobin".
+        draft_assignor: The assignor of draft groups: "range" or "roundrobin".
     """
 
     group_min_session_timeout_ms: int = 6_000

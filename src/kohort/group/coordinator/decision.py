@@ -1,6 +1,6 @@
-"""What one event does to one group, while its handlers run.
+"""The effects of one event on one group, while its handlers run.
 
-A decision starts from values, collects changed values and effects, and is thrown away: nothing
+A decision starts from values, collects changed values and effects, and is discarded: nothing
 outside sees it change.
 """
 
@@ -36,7 +36,7 @@ from kohort.values import replace
 from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.group_records import GroupRecord
 
-# KIP-800: what a client says is cut by the client; one that does not must not fill our memory.
+# KIP-800: clients cut their reasons themselves; one that does not must not fill our memory.
 REASON_MAX = 255
 
 G = TypeVar("G", bound=LiveGroup)
@@ -47,7 +47,7 @@ V = TypeVar("V")
 
 
 class GroupDecision(Struct):
-    """One group of any kind, and what is to be done about it.
+    """One group of any kind, and the effects on it.
 
     Attributes:
         group_id: Id of the group.
@@ -60,7 +60,7 @@ class GroupDecision(Struct):
         records: Records to append.
         replies: Answers to release after that.
         observed: What happened.
-        why: Why a request is refused, once a row has found out.
+        why: Why a request is refused, once a row has detected it.
     """
 
     group_id: str
@@ -77,7 +77,7 @@ class GroupDecision(Struct):
 
     @property
     def existing(self) -> Group:
-        """The group, which is known to be there."""
+        """Return the group, which is known to exist."""
         raise NotImplementedError
 
     def write(self, records: Iterable[GroupRecord]) -> None:
@@ -85,21 +85,21 @@ class GroupDecision(Struct):
         self.records.extend(records)
 
     def ended(self) -> None:
-        """Drop what is known of the group beyond the log; its tombstones are written already."""
+        """Drop session state of the group; its tombstones are written already."""
 
     def reply(self, token: int, response: Message, version: int) -> None:
         """Answer a request."""
         self.replies.append(Reply(token, response, version))
 
     def refuse(self, arrived: object) -> None:
-        """Answer a request with the error in `why`, and nothing else."""
+        """Answer a request with the error in `why`, and do nothing else."""
         event = cast("RequestArrived[Message]", arrived)
         code = self.why if isinstance(self.why, ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR
         request = cast("Request[Message]", event.request)
         self.reply(event.token, refusals.refuse(request, event.version, code), event.version)
 
     def start(self, deadline: Deadline, delay_ms: int) -> None:
-        """Let a deadline run from now, in place of the same one that may be running."""
+        """Start a deadline from now, replacing the same one if it is running."""
         self.deadlines = self.deadlines.set(deadline, self.now + delay_ms)
 
     def cancel(self, deadline: Deadline) -> None:
@@ -109,7 +109,7 @@ class GroupDecision(Struct):
     # ------------------------------------------------------------------------------- facts
 
     def say_state(self, generation: int, before: str, after: str) -> None:
-        """Report that the group is in another state."""
+        """Report that the group has changed its state."""
         self.observed.append(
             GroupStateChanged(
                 group=self.group_id,
@@ -136,7 +136,7 @@ class GroupDecision(Struct):
         )
 
     def say_left(self, member_id: str, cause: Cause, reason: str = "") -> None:
-        """Report that a member is gone."""
+        """Report that a member has left."""
         self.observed.append(
             MemberLeft(
                 group=self.group_id,
@@ -165,7 +165,7 @@ class GroupDecision(Struct):
     def say_assigned(
         self, generation: int, assignments: Iterable[tuple[str, tuple[TopicPartition, ...]]]
     ) -> None:
-        """Report what each member is to have."""
+        """Report the assignment of each member."""
         self.observed.append(
             Assigned(
                 group=self.group_id,
@@ -178,7 +178,7 @@ class GroupDecision(Struct):
     # ------------------------------------------------------------------------------- the end
 
     def hand_over(self, shard: ShardDecision) -> None:
-        """Let the shard have the deadlines and the effects."""
+        """Pass the deadlines and the effects to the shard."""
         if self.deadlines is not shard.session.deadlines:
             shard.session = replace(shard.session, deadlines=self.deadlines)
         shard.records += self.records
@@ -187,7 +187,7 @@ class GroupDecision(Struct):
 
 
 class LiveGroupDecision(GroupDecision, Generic[G], kw_only=True):
-    """One group that rebalances in generations, and what is to be done about it.
+    """One group that rebalances in generations, and the effects on it.
 
     Attributes:
         group: The group as it will be.
@@ -196,19 +196,19 @@ class LiveGroupDecision(GroupDecision, Generic[G], kw_only=True):
     group: G
 
     def enter(self, state: Enum) -> None:
-        """Change the group's state, and say so."""
+        """Change the group's state, and report it."""
         before, self.group = self.group.state, replace(self.group, state=state)
         self.say_state(self.group.generation, before.value, state.value)
 
 
 class LiveKind(Generic[G]):
-    """What those kinds have alike whose groups live in the session, and rest in the log.
+    """The common part of kinds whose groups live in the session and are stored in the log.
 
     Args:
         live: Groups that have members or wait for some.
         stored: Groups as last written.
-        run: Puts an event to one group, and takes over what it leads to.
-        triggers: The requests and deadlines that mean something to a group.
+        run: Runs an event on one group, and collects its effects.
+        triggers: The requests and deadlines that apply to a group.
     """
 
     def __init__(
@@ -226,11 +226,11 @@ class LiveKind(Generic[G]):
         return lambda shard, group_id, event: run(shard, group_id, trigger, event)
 
     def lives(self, session: SessionState, group_id: str) -> bool:
-        """Whether a group has members, or waits for some."""
+        """Return whether a group has members, or waits for some."""
         return group_id in self._live.of(session)
 
     def has(self, session: SessionState, log: GroupLog, group_id: str) -> bool:
-        """Whether there is such a group, beyond positions."""
+        """Return whether there is such a group, with more than positions."""
         return group_id in self._live.of(session) or group_id in self._stored.of(log)
 
     def ids(self, session: SessionState, log: GroupLog) -> Collection[str]:
@@ -259,7 +259,7 @@ def on(
     rule: str = "",
     again: bool = False,
 ) -> Row[S, C]:
-    """Write a row for a request, which comes with where it came from."""
+    """Write a row for a request, whose event also carries its origin."""
     return row(
         states,
         request,

@@ -1,7 +1,7 @@
-"""To which kind of group a request goes: one table, by API and kind.
+"""The routing of requests to kinds of group: one table, by API and kind.
 
-What all kinds serve alike (reading positions, describing, listing, deleting several at once) is
-answered here, by asking the groups.
+Requests that all kinds serve alike (reading positions, describing, listing, deleting several at
+once) are answered here, by asking the groups.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def answer(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
 
 
 def run_group(shard: ShardDecision, group_id: str, trigger: type[object], event: object) -> None:
-    """Put a request or a deadline to one group, and take over what it leads to.
+    """Run a request or a deadline on one group, and collect its effects.
 
-    A deadline that means nothing to the group's kind is passed over (D16).
+    A deadline that does not apply to the group's kind is ignored (D16).
     """
     serve = KINDS.serving(shard.session, shard.log, group_id, trigger)
     if serve is not None:
@@ -73,7 +73,7 @@ def run_group(shard: ShardDecision, group_id: str, trigger: type[object], event:
 
 
 def refuse_all(shard: ShardDecision, arrived: RequestArrived[Message], code: ErrorCode) -> None:
-    """Refuse a request, whatever it is."""
+    """Refuse any request."""
     request = cast("Request[Message]", arrived.request)
     shard.reply(arrived, refuse(request, arrived.version, code))
 
@@ -82,7 +82,7 @@ def refuse_all(shard: ShardDecision, arrived: RequestArrived[Message], code: Err
 
 
 def load(shard: ShardDecision, event: LoadFinished) -> None:
-    """C72: bring every group back to life, each by the kind it is of."""
+    """C72: restore every group, each with its own kind."""
     for kind in KINDS.all:
         for group_id in sorted(kind.ids(shard.session, shard.log)):
             if KINDS.of(shard.session, shard.log, group_id) is kind:
@@ -96,7 +96,7 @@ def unload(shard: ShardDecision, event: Unload) -> None:
 
 
 def hear(shard: ShardDecision, event: object) -> None:
-    """Tell an event of the shard to the kinds that it concerns."""
+    """Pass an event of the shard to the kinds that it concerns."""
     for kind in KINDS.all:
         take = kind.hears.get(type(event))
         if take is not None:
@@ -149,7 +149,7 @@ def _fetch(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
 
 
 def _describe(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C58: look at groups without touching them."""
+    """C58: describe groups without changing them."""
     request = cast("DescribeGroupsRequest", arrived.request)
     described = [
         KINDS.group(shard.session, shard.log, group_id).described(shard.log, arrived.version)
@@ -172,7 +172,7 @@ def _list(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
 
 
 def _passes(entry: ListedGroup, request: ListGroupsRequest) -> bool:
-    """Whether a group passes the filters, which ignore case (C59; KIP-518, KIP-848)."""
+    """Return whether a group passes the filters, which ignore case (C59; KIP-518, KIP-848)."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     return (not states or entry.group_state.lower() in states) and (
@@ -181,7 +181,7 @@ def _passes(entry: ListedGroup, request: ListGroupsRequest) -> bool:
 
 
 def _delete(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """Ask each group by itself, each once, and answer for all together."""
+    """Ask each group once, and answer for all together."""
     names = cast("DeleteGroupsRequest", arrived.request).groups_names
     for group_id in dict.fromkeys(names):
         alone = replace(arrived, request=DeleteGroupsRequest(groups_names=(group_id,)))

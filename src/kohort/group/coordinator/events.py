@@ -14,18 +14,18 @@ R_co = TypeVar("R_co", bound=Message, covariant=True)
 
 
 class RequestArrived(Struct, Generic[R_co], frozen=True, kw_only=True):
-    """A request came in.
+    """A request arrived.
 
     Attributes:
-        token: Number by which the shell knows where the answer has to go; not used twice.
+        token: Unique number by which the shell routes the answer.
         request: The request.
         version: Its version on the wire.
         client_id: From the request's header.
         client_host: Where it came from, as Kafka prints it ("/127.0.0.1").
         unique_id: A string that was never used before; only a JoinGroup needs one.
         wall_ms: Time of day in milliseconds since 1970, for time stamps in the log.
-        regex_error: Why the regular expression that a ConsumerGroupHeartbeat brings is none (K50);
-            None: it is one, or there is none. Only the shell knows RE2.
+        regex_error: Why the regular expression in a ConsumerGroupHeartbeat is invalid (K50);
+            None: it is valid, or there is none. Only the shell knows RE2.
     """
 
     token: int
@@ -39,16 +39,16 @@ class RequestArrived(Struct, Generic[R_co], frozen=True, kw_only=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time has passed: the earliest deadline, if it is due, is dealt with.
+    """Time has passed: the earliest deadline, if it is due, is handled.
 
-    One tick deals with one deadline. The shell repeats it until `next_deadline()` is in the future.
+    One tick handles one deadline. The shell repeats it until `next_deadline()` is in the future.
     """
 
     wall_ms: int = 0
 
 
 class TopicsDeleted(Struct, frozen=True):
-    """Topics are gone, and with them the positions in them (C61).
+    """Topics were deleted, and with them the positions in them (C61).
 
     It writes to the log, so only a shard that has read its log takes it.
     """
@@ -57,7 +57,7 @@ class TopicsDeleted(Struct, frozen=True):
 
 
 class TopicsChanged(Struct, frozen=True):
-    """The topics of the cluster are these now; also told before the shard loads."""
+    """The topics of the cluster have changed; also sent before the shard loads."""
 
     topics: TopicsImage
 
@@ -68,7 +68,7 @@ class JobDone(Struct, frozen=True):
     Attributes:
         token: The job's number.
         group_id: The group it was for.
-        result: What came of it.
+        result: Its result.
         wall_ms: Time of day in milliseconds since 1970.
     """
 
@@ -116,7 +116,7 @@ class SessionExpired(NamedTuple):
 
 
 class PendingExpired(NamedTuple):
-    """A client that was given a member id did not come back with it in time (KIP-394)."""
+    """A client that was given a member id did not join with it in time (KIP-394)."""
 
     group_id: str
     member_id: str
@@ -124,7 +124,7 @@ class PendingExpired(NamedTuple):
 
 
 class JoinExpired(NamedTuple):
-    """The time to join again is over."""
+    """The time for members to join again is over."""
 
     group_id: str
     kind: str = "join"
@@ -138,7 +138,7 @@ class InitialDelayExpired(NamedTuple):
 
 
 class SyncExpired(NamedTuple):
-    """The time to ask for the assignment is over."""
+    """The time for members to ask for the assignment is over."""
 
     group_id: str
     kind: str = "sync"
@@ -182,7 +182,7 @@ ConsumerDeadline: TypeAlias = (
 
 
 class ConsumerAssignmentExpired(NamedTuple):
-    """No member has made the assignment that it was asked for (K61)."""
+    """The member that was asked for an assignment has not made it in time (K61)."""
 
     group_id: str
     kind: str = "consumer assignment"

@@ -28,7 +28,7 @@ from kohort.wire.messages.offsets import (
     OffsetFetchResponseTopics,
 )
 
-# C55: nothing stored is an answer like any other.
+# C55: an answer without any position is like any other.
 _NOTHING = StoredOffset(-1, -1, "", -1)
 _SEVERAL_SINCE = 8
 
@@ -39,13 +39,13 @@ def fetch(
     version: int,
     errors: Mapping[str, ErrorCode] | None = None,
 ) -> OffsetFetchResponse:
-    """Return the positions asked for; null topics mean all that are stored.
+    """Return the requested positions; null topics request all that are stored.
 
     Args:
         log: Log state.
-        request: What is asked.
+        request: The request.
         version: Its version.
-        errors: Groups whose positions are not told to the sender, and why (K37).
+        errors: Groups whose positions the sender must not see, and why (K37).
     """
     if version >= _SEVERAL_SINCE:
         refused = errors or {}
@@ -100,7 +100,7 @@ def _asked(
 def _found(
     offsets: Offsets, unstable: PendingOffsets, partition: TopicPartition
 ) -> tuple[StoredOffset, ErrorCode]:
-    """Return a position, or that a transaction will say what it is (KIP-447)."""
+    """Return a position, or that an open transaction will decide it (KIP-447)."""
     if partition in unstable:
         return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
     return offsets.get(partition, _NOTHING), ErrorCode.NONE

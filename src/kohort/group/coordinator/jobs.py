@@ -1,6 +1,6 @@
-"""Slow work that a shard asks its shell for, and what comes of it.
+"""Slow work that a shard asks its shell for, and its results.
 
-A job is a value with all it needs, so it may run in any thread. Those of consumer groups are in
+A job is a self-contained value, so it may run in any thread. Those of consumer groups are in
 `consumer.jobs`: they hold the group.
 """
 
@@ -26,14 +26,14 @@ class Job(Protocol):
 
     @property
     def size(self) -> int:
-        """How much there is to do: members and partitions, names and expressions."""
+        """Return the amount of work: members and partitions, or names and expressions."""
 
 
 # --------------------------------------------------------------------------------- consumer groups
 
 
 class ChangedTarget(NamedTuple):
-    """A member whose target is another now.
+    """A member whose target has changed.
 
     The job makes the record, for there may be thousands, and all wait while the shard does
     something.
@@ -41,7 +41,7 @@ class ChangedTarget(NamedTuple):
     Attributes:
         member_id: Its id.
         instance_id: Id that its operator gave it, None for a dynamic member.
-        record: All that it is to have, as it goes into the log.
+        record: Its whole target, as it is written to the log.
     """
 
     member_id: str
@@ -50,13 +50,13 @@ class ChangedTarget(NamedTuple):
 
 
 class NewTarget(Struct, frozen=True):
-    """What came of a `TargetJob` or an `InstallJob`.
+    """The result of a `TargetJob` or an `InstallJob`.
 
     Attributes:
-        changed: The members whose target is another now.
-        assignments: What each member is to have, by topic name, for observers.
-        error: Why there is none, None when there is.
-        code: For the member whose assignor it was: why there is none.
+        changed: The members whose target has changed.
+        assignments: The target of each member, by topic name, for observers.
+        error: Why there is no target; None: there is one.
+        code: The error code for the member whose assignor it was.
     """
 
     changed: tuple[ChangedTarget, ...] = ()
@@ -66,7 +66,7 @@ class NewTarget(Struct, frozen=True):
 
 
 class MatchedTopics(Struct, frozen=True):
-    """What came of a `RegexJob`.
+    """The result of a `RegexJob`.
 
     Attributes:
         matches: For each expression the topics whose whole name it matches.
@@ -81,7 +81,7 @@ class MatchedTopics(Struct, frozen=True):
 
 
 class DraftAssignmentJob(Struct, frozen=True):
-    """Work of the coordinator: share the partitions of one group out.
+    """Work of the coordinator: assign the partitions of one group.
 
     Attributes:
         group_id: The group.
@@ -89,7 +89,7 @@ class DraftAssignmentJob(Struct, frozen=True):
         number: Counts the attempts within the generation.
         assignor: Name of the assignor.
         wanted: The topics that each consumer wants, by consumer id.
-        topics: How many partitions those topics have.
+        topics: The partition counts of those topics.
     """
 
     group_id: str
@@ -101,16 +101,16 @@ class DraftAssignmentJob(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How much there is to do: consumers and partitions."""
+        """Return the amount of work: consumers and partitions."""
         return len(self.wanted) + sum(self.topics.values())
 
 
 class DraftJobDone(Struct, frozen=True):
-    """An assignment is made, or could not be.
+    """An assignment was made, or could not be.
 
     Attributes:
         job: The job.
-        owned: What each consumer gets; None when it failed.
+        owned: The partitions of each consumer; None: it failed.
     """
 
     job: DraftAssignmentJob
@@ -118,7 +118,7 @@ class DraftJobDone(Struct, frozen=True):
 
 
 def compute(job: DraftAssignmentJob) -> dict[str, tuple[TopicPartition, ...]]:
-    """Do the job: return what each consumer gets.
+    """Do the job: return the partitions of each consumer.
 
     Raises:
         Exception: Whatever the assignor raises; the shell reports it with `DraftJobDone`.

@@ -1,4 +1,4 @@
-"""What a kind of group is, and what a group of any kind is: all that the rest of the package knows.
+"""The interfaces of a kind of group and of a group: all that the rest of the package knows.
 
 The kinds are listed in `kinds`, and `dispatch` puts each request to the right one. A new kind is a
 folder with a `Kind` in it, and a line in that list.
@@ -42,7 +42,7 @@ class Api(NamedTuple):
     """A request of the protocol of one kind, for one group.
 
     Attributes:
-        check: Why it is refused before its group is looked at, None when it is not.
+        check: Why it is refused regardless of its group, None when it is not.
         elsewhere: The answer where the group is of a kind that does not serve it.
     """
 
@@ -51,15 +51,15 @@ class Api(NamedTuple):
 
 
 class Group(Protocol):
-    """A group of any kind, as the services see it that all kinds share (`services`)."""
+    """A group of any kind, as the shared services see it (`services`)."""
 
     @property
     def group_id(self) -> str:
-        """Its id."""
+        """Return its id."""
 
     @property
     def state(self) -> Enum:
-        """Its state; the value is the name that Kafka's tools print."""
+        """Return its state; the value is the name that Kafka's tools print."""
 
     def commit_error(
         self, commit: RequestArrived[OffsetCommitRequest], topics: TopicsImage
@@ -70,7 +70,7 @@ class Group(Protocol):
         """Return why a commit in a transaction is refused, None when it is stored (C53)."""
 
     def fetch_error(self, request: OffsetFetchRequestGroup) -> ErrorCode | None:
-        """Return why positions are not told, None when they are."""
+        """Return why positions are withheld, None when they are not."""
 
     def deletion_error(self) -> ErrorCode | None:
         """Return why the group cannot be deleted, None when it can."""
@@ -79,23 +79,23 @@ class Group(Protocol):
         """Return why no position can be deleted, None when those of unread topics can."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads a topic, or may: its positions then stay."""
+        """Return whether a member reads a topic, or may: its positions then stay."""
 
     @property
     def may_expire(self) -> bool:
-        """Whether positions that are too old, of topics without readers, may go now (C60)."""
+        """Return whether old positions of topics without readers may expire now (C60)."""
 
     def unused_since(self, log: GroupLog) -> int | None:
-        """Return the time of day when the last member went; None: count from each commit."""
+        """Return the time of day when the last member left; None: count from each commit."""
 
     def is_in(self, log: GroupLog) -> bool:
-        """Whether the log knows more of it than positions."""
+        """Return whether the log has more of it than positions."""
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
         """Return the records that forget the group, without its positions."""
 
     def described(self, log: GroupLog, version: int) -> DescribedGroup:
-        """Return what DescribeGroups of a version says of it."""
+        """Return its description for a version of DescribeGroups."""
 
     def listed(self) -> ListedGroup:
         """Return its entry in ListGroups."""
@@ -104,48 +104,48 @@ class Group(Protocol):
 class Kind(Protocol):
     """A kind of group: one group protocol, seen from the coordinator.
 
-    Between two kinds a group may go over; what they need for that is the business of `migration`,
-    which is the only one that knows two kinds.
+    A group may change from one kind to another; `migration` handles that, and is
+    the only package that knows two kinds.
     """
 
     @property
     def name(self) -> str:
-        """Its name, as ListGroups shows it."""
+        """Return its name, as ListGroups shows it."""
 
     @property
     def apis(self) -> Mapping[type[Message], Api]:
-        """The requests of its protocol; where there is no group, they are put to this kind."""
+        """Return the requests of its protocol; without a group, they go to this kind."""
 
     @property
     def serves(self) -> Mapping[type[object], Serve]:
-        """The function that serves each request and each deadline for a group of this kind."""
+        """Return the function for each request and each deadline of a group of this kind."""
 
     @property
     def answers(self) -> Mapping[type[Message], Answer]:
-        """The requests that are not for one group."""
+        """Return the requests that are not for one group."""
 
     @property
     def hears(self) -> Mapping[type[object], Hear]:
-        """The events of the shard that concern its groups: jobs done, topics changed."""
+        """Return the events of the shard that concern its groups: jobs done, topics changed."""
 
     @property
     def folds(self) -> Mapping[type[Message], Fold]:
-        """The records that it reads, by the class of their key."""
+        """Return the records that it reads, by the class of their key."""
 
     def lives(self, session: SessionState, group_id: str) -> bool:
-        """Whether the session has a group of this kind with an id; no other kind then has one."""
+        """Return whether the session has a group of this kind; then no other kind has it."""
 
     def has(self, session: SessionState, log: GroupLog, group_id: str) -> bool:
-        """Whether a group is of this kind."""
+        """Return whether a group is of this kind."""
 
     def ids(self, session: SessionState, log: GroupLog) -> Collection[str]:
         """Return the ids of its groups."""
 
     def group(self, session: SessionState, log: GroupLog, group_id: str) -> Group:
-        """Return a group: one that does not exist where there is none."""
+        """Return a group; if there is none, one in the state of a missing group."""
 
     def load(self, shard: ShardDecision, group_id: str, event: LoadFinished) -> None:
-        """Bring a group that is in the log back to life (C72)."""
+        """Restore a group that is in the log (C72)."""
 
     def unload(self, shard: ShardDecision, event: Unload) -> None:
         """Answer parked requests (C73)."""

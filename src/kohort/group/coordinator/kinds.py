@@ -1,4 +1,4 @@
-"""The kinds of group there are: the one place that lists them, and finds the kind of a group."""
+"""The kinds of group: the one place that lists them, and finds the kind of a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey
 
 
 class Kinds:
-    """Kinds of group, with what each of them serves in one table.
+    """Kinds of group, with the requests that each serves in one table.
 
     Args:
         kinds: The kinds. A group without a protocol, of nothing but positions, is of the first one;
@@ -48,7 +48,7 @@ class Kinds:
 
     @contextmanager
     def also(self, kind: Kind) -> Iterator[None]:
-        """Have one kind more for a while, as a test of a new one does."""
+        """Add a kind for a while, as a test of a new one does."""
         before = self.all
         self._list((*before, kind))
         try:
@@ -59,7 +59,7 @@ class Kinds:
     def serving(
         self, session: SessionState, log: GroupLog, group_id: str, trigger: type[object]
     ) -> Serve | None:
-        """Return what takes a request or a deadline for a group; None: its kind lacks it.
+        """Return the function for a request or a deadline of a group; None: its kind has none.
 
         The kind whose request came is asked first, for most requests are of the group's own kind.
         """
@@ -72,18 +72,18 @@ class Kinds:
     def of(
         self, session: SessionState, log: GroupLog, group_id: str, otherwise: Kind | None = None
     ) -> Kind:
-        """Return the kind of a group; of one that is not there another one, or the first."""
+        """Return the kind of a group; for a missing one another kind, or the first."""
         for kind in self._latest_first:
             if kind.has(session, log, group_id):
                 return kind
         return otherwise or self.all[0]
 
     def takes(self, kind: Kind, trigger: type[object]) -> bool:
-        """Whether a request or a deadline means something to groups of a kind."""
+        """Return whether a request or a deadline applies to groups of a kind."""
         return (trigger, kind.name) in self._cells
 
     def group(self, session: SessionState, log: GroupLog, group_id: str) -> Group:
-        """Return a group of whatever kind; where there is none, one that does not exist."""
+        """Return a group of any kind; if there is none, one in the state of a missing group."""
         return self.of(session, log, group_id).group(session, log, group_id)
 
     def ids(self, session: SessionState, log: GroupLog) -> list[str]:

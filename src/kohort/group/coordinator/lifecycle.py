@@ -1,6 +1,6 @@
-"""Whether a shard may answer: Down, Catch-up, Ready (C3, C72-C74).
+"""The life of a shard, and whether it may answer: Down, Catch-up, Ready (C3, C72-C74).
 
-A shard that was down, or whose log refused a write, is not repaired: it is thrown away, and a new
+A shard that was down, or whose log refused a write, is not repaired: it is discarded, and a new
 one reads the log.
 """
 
@@ -42,20 +42,20 @@ def start_catch_up(decision: ShardDecision, _event: LoadStarted) -> None:
 
 
 def become_ready(decision: ShardDecision, event: LoadFinished) -> None:
-    """C72: bring every group that has members back to life."""
+    """C72: restore every group that has members."""
     decision.session = replace(decision.session, lifecycle=READY)
     dispatch.load(decision, event)
     watch_retention(decision)
 
 
 def answer(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """Answer, and see to it that what was stored will be looked at again some day (C60)."""
+    """Answer, and ensure that stored positions will be checked again later (C60)."""
     dispatch.answer(decision, arrived)
     watch_retention(decision)
 
 
 def watch_retention(decision: ShardDecision) -> None:
-    """C60: start the clock as soon as there is something that can become too old."""
+    """C60: start the clock as soon as anything is stored that can expire."""
     if decision.session.deadlines.get(_RETENTION_CHECK) is None and _holds_something(decision):
         at = decision.now + decision.config.offsets_retention_check_interval_ms
         deadlines = decision.session.deadlines.set(_RETENTION_CHECK, at)
@@ -71,7 +71,7 @@ def _holds_something(decision: ShardDecision) -> bool:
 
 
 def go_down(decision: ShardDecision, event: Unload) -> None:
-    """C73: answer parked requests, forget everything that is not in the log."""
+    """C73: answer parked requests, forget all session state."""
     dispatch.unload(decision, event)
     decision.session = replace(
         decision.session, lifecycle=DOWN, deadlines=Deadlines(), topics=NO_TOPICS, parts=Map()
@@ -84,22 +84,22 @@ def refuse_down(decision: ShardDecision, arrived: RequestArrived[Message]) -> No
 
 
 def refuse_loading(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C3: come back in a moment."""
+    """C3: the shard is loading; the client retries."""
     dispatch.refuse_all(decision, arrived, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def is_heartbeat(_decision: ShardDecision, arrived: RequestArrived[Message]) -> bool:
-    """Whether a member says that it is alive."""
+    """Return whether the request is a heartbeat."""
     return isinstance(arrived.request, HeartbeatRequest)
 
 
 def accept_blindly(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C44: no member is sent away only because the shard does not know its members yet."""
+    """C44: accept a heartbeat while loading, because the members are not known yet."""
     decision.reply(arrived, HeartbeatResponse(error_code=ErrorCode.NONE))
 
 
 def let_expire(decision: ShardDecision, tick: Tick) -> None:
-    """Deal with the earliest deadline, if it is due: one deadline, one decision."""
+    """Handle the earliest deadline, if it is due: one deadline, one decision."""
     earliest = decision.session.deadlines.next()
     if earliest is None or earliest[0] > decision.now:
         return
@@ -114,14 +114,14 @@ def let_expire(decision: ShardDecision, tick: Tick) -> None:
 
 
 def check_retention(decision: ShardDecision) -> None:
-    """C60: let each group drop what is too old, and look again after the interval."""
+    """C60: let each group drop old positions, and check again after the interval."""
     for group_id in KINDS.ids(decision.session, decision.log):
         dispatch.run_group(decision, group_id, RetentionCheckDue, RetentionCheckDue(group_id))
     watch_retention(decision)
 
 
 def forget_topics(decision: ShardDecision, deleted: TopicsDeleted) -> None:
-    """C61: positions in a topic that is gone mean nothing, even if one of that name comes again."""
+    """C61: drop positions in a deleted topic, even if a topic of that name is created again."""
     log = decision.log
     for group_id in sorted({*log.offsets, *log.pending}):
         for partition in log.known_offsets_of(group_id):
@@ -130,7 +130,7 @@ def forget_topics(decision: ShardDecision, deleted: TopicsDeleted) -> None:
 
 
 def take_topics(decision: ShardDecision, changed: TopicsChanged) -> None:
-    """K14, D14: consumer groups look at their next heartbeat, draft groups at once."""
+    """K14, D14: consumer groups react at their next heartbeat, draft groups at once."""
     decision.session = replace(decision.session, topics=changed.topics)
     dispatch.hear(decision, changed)
 
@@ -144,7 +144,7 @@ ROWS: tuple[Row[Lifecycle, ShardDecision], ...] = (
     row(CATCH_UP, _ARRIVED, accept_blindly, when=is_heartbeat, rule="C44"),
     row(CATCH_UP, _ARRIVED, refuse_loading, rule="C3 C45"),
     row(READY, _ARRIVED, answer, rule="C60"),
-    # A shard that is away has neither deadlines nor jobs: nothing of these is due or waited for.
+    # A shard that is down has neither deadlines nor jobs: none of these is due or awaited.
     row(ANY, Tick, let_expire),
     row(ANY, DraftJobDone, dispatch.hear, rule="D5"),
     row(ANY, JobDone, dispatch.hear, rule="K11 K50"),

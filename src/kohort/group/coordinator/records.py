@@ -1,7 +1,7 @@
-"""Log state: what the records of the group log add up to.
+"""Log state: the fold of the records of the group log.
 
-Positions are the same for every kind of group, so they stand here. What else the log says is the
-business of the kinds: each has a `Part`, of which only it knows the type. `state.LogState` has all
+Positions are the same for every kind of group, so they are here. Everything else in the log
+belongs to the kinds: each has a `Part`, whose type only that kind knows. `state.LogState` has all
 of them by name.
 """
 
@@ -30,18 +30,18 @@ class HasParts(Protocol):
 
     @property
     def parts(self) -> Map[str, object]:
-        """What each kind keeps, by the name of its part."""
+        """Return the parts of the kinds, by name."""
 
 
 H = TypeVar("H", bound=HasParts)
 
 
 class Part(Generic[V]):
-    """What one kind of group keeps in the log state or in the session state; a key with a type.
+    """The part of one kind of group in the log state or in the session state; a typed key.
 
     Args:
         name: Its name; a kind has at most one part of a name in each of the two.
-        empty: What is there before anything was kept.
+        empty: The value before anything was stored.
     """
 
     def __init__(self, name: str, empty: V) -> None:
@@ -53,9 +53,9 @@ class Part(Generic[V]):
         return whole.parts.get(self._name, self._empty)  # type: ignore[return-value]  # the only writer is `put`
 
     def put(self, whole: H, value: V) -> H:
-        """Return the state with another value of the part; nothing is kept of an empty one.
+        """Return the state with another value of the part; an empty one is not stored.
 
-        So two states are equal that know the same, however they came to it.
+        So two states with the same content are equal, whatever their history.
         """
         if value != self._empty:
             parts = whole.parts.set(self._name, value)
@@ -107,7 +107,7 @@ NO_OFFSETS: Offsets = Map()
 
 
 class TransactionEnd(Struct, frozen=True):
-    """What a transaction's marker in the log says: the positions of a producer count, or go."""
+    """The end of a transaction from its marker in the log: a producer's positions count, or not."""
 
     producer_id: int
     committed: bool
@@ -134,8 +134,8 @@ class GroupLog(Struct, frozen=True):
 
     Attributes:
         offsets: Positions of each group that has any.
-        pending: Of each group those in transactions, of each partition in the order of the log.
-        parts: What each kind of group has read of its own.
+        pending: Positions in transactions by group, per partition in the order of the log.
+        parts: The part of each kind of group.
     """
 
     offsets: Map[str, Offsets] = Map()
@@ -151,11 +151,11 @@ class GroupLog(Struct, frozen=True):
         return self.pending.get(group_id, NO_PENDING)
 
     def known_offsets_of(self, group_id: str) -> list[TopicPartition]:
-        """Return the partitions in which a group has a position, one in a transaction included."""
+        """Return the partitions with a position of a group, including those in transactions."""
         return sorted({*self.offsets_of(group_id), *self.pending_of(group_id)})
 
     def has_offsets(self, group_id: str) -> bool:
-        """Whether a group has any position, one in a transaction included."""
+        """Return whether a group has any position, including those in transactions."""
         return group_id in self.offsets or group_id in self.pending
 
 
@@ -212,14 +212,14 @@ def _with_pending(
 
 
 def _outdated(log: L, group_id: str, partition: TopicPartition, *, gone: bool) -> L:
-    """Have no transaction set a position back that was stored after its own, or removed."""
+    """Keep older transactions from replacing a position that was stored or removed later."""
     before = log.pending_of(group_id).get(partition, ())
     kept = () if gone else tuple(replace(each, stored=None) for each in before)
     return _put_pending(log, group_id, partition, kept) if kept != before else log
 
 
 def fold_end(log: L, end: TransactionEnd) -> L:
-    """C54: have the positions of a transaction count, or drop them."""
+    """C54: store the positions of a transaction, or drop them."""
     for group_id, pending in log.pending.items():
         for partition, entries in pending.items():
             for at, each in enumerate(entries):
@@ -257,7 +257,7 @@ def offset_record(
 ) -> GroupRecord:
     """Return the record that stores a position.
 
-    The id says which topic of this name is meant, as Kafka does since 4.1 where a broker knows it.
+    The id identifies the topic behind the name, as in Kafka since 4.1 where a broker knows it.
     """
     return GroupRecord(
         OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition),
@@ -273,6 +273,6 @@ def offset_record(
 
 
 def offset_tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:
-    """Return the record that forgets a position."""
+    """Return the record that deletes a position."""
     key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
     return GroupRecord(key, None)

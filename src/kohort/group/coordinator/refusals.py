@@ -1,4 +1,4 @@
-"""For each request of the group APIs, the response that carries nothing but an error."""
+"""For each request of the group APIs, the response that carries only an error."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ R = TypeVar("R", bound=Message)
 # KIP-430: a set of bits by AclOperation. Nothing is forbidden here, so it is all that Kafka
 # knows of groups: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-# KIP-1043: from this version on a group that does not exist is an error.
+# KIP-1043: from this version on a missing group is an error.
 _NOT_FOUND_SINCE = 6
 
 
@@ -93,7 +93,7 @@ def refuse(request: Request[R], version: int, code: ErrorCode) -> R:
 
 
 def refused_with(code: ErrorCode) -> Callable[[RequestArrived[Message]], Message]:
-    """Return what answers a request with an error."""
+    """Return the function that answers a request with an error."""
     return lambda arrived: refuse(cast("Request[Message]", arrived.request), arrived.version, code)
 
 
@@ -127,7 +127,7 @@ def sync_refused(code: ErrorCode) -> SyncGroupResponse:
 
 
 def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """Refuse a commit: the error stands at every partition, there is no other place for it."""
+    """Refuse a commit: every partition carries the error, since the answer has no other place."""
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(
@@ -199,7 +199,7 @@ def _consumer_describe_refused(
 def consumer_describe_failed(
     group_id: str, code: ErrorCode, message: str | None = None
 ) -> DescribedConsumerGroup:
-    """Return what says nothing of a consumer group but an error."""
+    """Return the description of a consumer group that has only an error."""
     return DescribedConsumerGroup(
         error_code=code,
         error_message=clipped(message),
@@ -213,7 +213,7 @@ def consumer_describe_failed(
 
 
 def not_found(group_id: str, version: int, message: str) -> DescribedGroup:
-    """Return what DescribeGroups says of a group that is not there, or is no classic one."""
+    """Return the DescribeGroups entry of a missing group, or of one that is not classic."""
     newer = version >= _NOT_FOUND_SINCE
     return DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.NONE,
@@ -246,7 +246,7 @@ def _draft_join_refused(
 def altered(
     resource: AlterConfigsResource, code: ErrorCode, message: str | None = None
 ) -> AlterConfigsResourceResponse:
-    """Return what became of the settings of one group."""
+    """Return the result of changing the settings of one group."""
     return AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,
@@ -263,7 +263,7 @@ def _alter_refused(
 
 
 def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    """Refuse a commit in a transaction: the error stands at every partition."""
+    """Refuse a commit in a transaction: every partition carries the error."""
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(

@@ -1,6 +1,6 @@
-"""What every kind of group does alike: store, delete and expire positions, and delete the group.
+"""The services that all kinds of group share: store, delete and expire positions, delete groups.
 
-Whether it may be done is a question to the group (`kind.Group`). The functions are rows of a table
+The group decides whether they are allowed (`kind.Group`). The functions are rows of a table
 where a kind has one; `answer` puts two of them together for a kind that has none.
 """
 
@@ -70,7 +70,7 @@ def answer(
     why: Callable[[GroupDecision, RequestArrived[R]], ErrorCode | None],
     do: Callable[[GroupDecision, RequestArrived[R]], None],
 ) -> None:
-    """Refuse a request, or do what it asks for."""
+    """Refuse a request, or serve it."""
     decision.why = why(decision, arrived)
     if decision.why is None:
         do(decision, arrived)
@@ -82,12 +82,12 @@ def answer(
 
 
 def commit_error(decision: GroupDecision, commit: Commit) -> ErrorCode | None:
-    """Why a commit is refused: its sender is no member, or may not own the partitions any more."""
+    """Return why a commit is refused: its sender is no member, or may have lost the partitions."""
     return decision.existing.commit_error(commit, decision.topics)
 
 
 def store(decision: GroupDecision, commit: Commit) -> None:
-    """C52: write positions to the log; one with too long a text is left out."""
+    """C52: write positions to the log, except those with too much metadata."""
     request = commit.request
     stored: list[tuple[TopicPartition, OffsetAndMetadata]] = []
     topics: list[OffsetCommitResponseTopic] = []
@@ -131,7 +131,7 @@ Entry: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartitio
 
 
 def _metadata_error(entry: Entry, most: int) -> ErrorCode:
-    """C52: whatever the setting is called, Kafka counts the characters of a Java string."""
+    """C52: despite the setting's name, Kafka counts the characters of a Java string."""
     metadata = entry.committed_metadata or ""
     if len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * most:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -189,12 +189,12 @@ def pending_commit(
 
 
 def deletion_error(decision: GroupDecision, _deletion: Delete) -> ErrorCode | None:
-    """Why a group cannot be deleted: it is in use, or not there (KIP-229)."""
+    """Return why a group cannot be deleted: it is in use, or does not exist (KIP-229)."""
     return decision.existing.deletion_error()
 
 
 def delete(decision: GroupDecision, deletion: Delete) -> None:
-    """Forget the positions and the group; its name is free for any protocol.
+    """Delete the positions and the group; its name is free for any protocol.
 
     The request names this group only: `dispatch` puts the answers for several together.
     """
@@ -218,12 +218,12 @@ def _end(decision: GroupDecision, group_id: str) -> None:
 
 
 def offset_deletion_error(decision: GroupDecision, _deletion: OffsetDelete) -> ErrorCode | None:
-    """Why no position of a group can be deleted: unknown id, or unknown subscriptions."""
+    """Return why no position of a group can be deleted: unknown id, or unknown subscriptions."""
     return decision.existing.offset_deletion_error()
 
 
 def delete_offsets(decision: GroupDecision, deletion: OffsetDelete) -> None:
-    """Forget positions in topics that no member subscribes to (KIP-496).
+    """Delete positions in topics that no member subscribes to (KIP-496).
 
     A position that was never stored is no error.
     """
@@ -258,7 +258,7 @@ def _deleted(topic: OffsetDeleteRequestTopic, is_read: bool) -> OffsetDeleteResp
 
 
 def expire(decision: GroupDecision, _due: RetentionCheckDue) -> None:
-    """C60: forget positions that are too old, of topics without readers; with the last, the group.
+    """C60: delete old positions of topics without readers; with the last one, the group.
 
     Without members all count from when the last one went, else each from its commit.
     """
@@ -268,7 +268,7 @@ def expire(decision: GroupDecision, _due: RetentionCheckDue) -> None:
     since_ms, kept = group.unused_since(log), group.group_id in log.pending
     pending = log.pending_of(group.group_id)
     for partition, stored in sorted(log.offsets_of(group.group_id).items()):
-        if partition in pending:  # C54: its transaction says what becomes of it
+        if partition in pending:  # C54: its transaction decides about it
             continue
         if not group.is_subscribed_to(partition.topic) and _is_expired(decision, stored, since_ms):
             decision.records.append(offset_tombstone(group.group_id, partition))
@@ -281,7 +281,7 @@ def expire(decision: GroupDecision, _due: RetentionCheckDue) -> None:
 
 
 def _is_expired(decision: GroupDecision, stored: StoredOffset, since_ms: int | None) -> bool:
-    """Whether the time of a position is over. An old client may have asked for another time."""
+    """Return whether a position has expired. An old client may have set another time."""
     if stored.expire_timestamp >= 0:
         return decision.wall_ms >= stored.expire_timestamp
     counted_from_ms = stored.commit_timestamp if since_ms is None else since_ms
@@ -292,7 +292,7 @@ def _is_expired(decision: GroupDecision, stored: StoredOffset, since_ms: int | N
 
 
 def leavers(leaving: Leave) -> tuple[MemberIdentity, ...]:
-    """Return the members that are to go; before version 3 that is one."""
+    """Return the members that are to leave; before version 3 that is one."""
     if leaving.version >= _SEVERAL_SINCE:
         return leaving.request.members
     return (MemberIdentity(member_id=leaving.request.member_id),)
@@ -301,7 +301,7 @@ def leavers(leaving: Leave) -> tuple[MemberIdentity, ...]:
 def answer_leave(
     decision: GroupDecision, leave: Leave, results: Sequence[tuple[MemberIdentity, ErrorCode]]
 ) -> None:
-    """Say what became of each; before version 3 the one member's error is the answer's."""
+    """Report the result for each; before version 3 the one member's error is the answer's."""
     if leave.version >= _SEVERAL_SINCE:
         members = tuple(
             MemberResponse(

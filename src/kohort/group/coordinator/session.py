@@ -1,6 +1,6 @@
-"""Session state of a shard: it is not in the log, and is gone when the shard is.
+"""Session state of a shard: it is not in the log, and is lost with the shard.
 
-And what one event does to it, while it is worked out.
+And the decision of a shard about one event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kohort.wire.messages.group_records import GroupRecord
 
 
 class Lifecycle(State):
-    """Whether a shard may answer (C74): Kafka's names are INITIAL, LOADING and ACTIVE."""
+    """The states of a shard (C74); Kafka's names are INITIAL, LOADING and ACTIVE."""
 
     DOWN = "Down"
     CATCH_UP = "Catch-up"
@@ -38,7 +38,7 @@ class Parked(Struct, frozen=True):
 
 
 class LiveGroup(Struct, frozen=True, kw_only=True):
-    """A group whose members all join at once, in generations: a classic one, or one of the draft.
+    """A group whose members all join at once, in generations: a classic or a draft one.
 
     Attributes:
         group_id: Its id.
@@ -56,9 +56,9 @@ class SessionState(Struct, frozen=True):
 
     Attributes:
         lifecycle: Whether it may answer.
-        deadlines: What is due when.
-        topics: The topics of the cluster, as the shard last heard of them.
-        parts: What each kind of group knows beyond the log; `state.ShardSession` has it by name.
+        deadlines: The time when each deadline is due.
+        topics: The topics of the cluster, as last reported to the shard.
+        parts: The session state of each kind of group; `state.ShardSession` has it by name.
     """
 
     lifecycle: Lifecycle = Lifecycle.DOWN
@@ -68,7 +68,7 @@ class SessionState(Struct, frozen=True):
 
 
 class ShardDecision(Struct):
-    """What one event does to a shard, while it is worked out.
+    """The effects of one event on a shard, while its handlers run.
 
     Attributes:
         config: Settings of the coordinator.
@@ -96,7 +96,7 @@ class ShardDecision(Struct):
 
     @property
     def state(self) -> Lifecycle:
-        """Whether the shard may answer."""
+        """Return the state of the shard."""
         return self.session.lifecycle
 
     def reply(self, arrived: RequestArrived[Message], response: Message) -> None:
@@ -104,7 +104,7 @@ class ShardDecision(Struct):
         self.replies.append(Reply(arrived.token, response, arrived.version))
 
     def effects(self) -> Effects[SessionState]:
-        """Return what the event leads to."""
+        """Return the effects of the event."""
         return Effects(
             self.session,
             tuple(self.records),

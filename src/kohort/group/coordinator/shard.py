@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets`, and the groups that live in it: the coordinator's face.
+"""One partition of `__consumer_offsets` and its groups: the coordinator's public interface.
 
 A shell (the broker, the simulator, a test) drives it with one event at a time:
 
@@ -34,8 +34,8 @@ class Shard:
 
     Attributes:
         config: Its settings.
-        log: What the records add up to; a value, so a snapshot costs nothing.
-        session: What is known beyond the log; a value.
+        log: The fold of the records; a value, so a snapshot costs nothing.
+        session: The session state, which is not in the log; a value.
     """
 
     def __init__(self, config: CoordinatorConfig) -> None:
@@ -46,11 +46,11 @@ class Shard:
 
     @property
     def state(self) -> Lifecycle:
-        """Whether the shard may answer."""
+        """Return the state of the shard."""
         return self.session.lifecycle
 
     def load_started(self) -> None:
-        """Begin to catch up: from now on requests are answered COORDINATOR_LOAD_IN_PROGRESS.
+        """Begin to catch up: from now on requests get COORDINATOR_LOAD_IN_PROGRESS.
 
         Raises:
             LocalProtocolError: The shard is not down.
@@ -66,7 +66,7 @@ class Shard:
         self.log = self.log.apply(record)
 
     def load_finished(self, now: int) -> tuple[GroupEvent, ...]:
-        """Become ready, and let the session of every member start at `now` (C72).
+        """Become ready, and start the session of every member at `now` (C72).
 
         Returns:
             What happened: a group that is larger than allowed now starts a rebalance.
@@ -80,7 +80,7 @@ class Shard:
         return effects.observed
 
     def decide(self, event: ShardEvent, now: int) -> Effects[ShardSession]:
-        """Work out what an event leads to; change nothing.
+        """Work out the effects of an event; change nothing.
 
         Args:
             event: What happened.
@@ -91,9 +91,9 @@ class Shard:
         return decision.effects()  # type: ignore[return-value]  # its session is a later value of ours
 
     def install(self, session: ShardSession) -> None:
-        """Take over the session state of effects whose records are in the log and applied."""
+        """Install the session state of effects whose records are in the log and applied."""
         self.session = session
 
     def next_deadline(self) -> int | None:
-        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
+        """Return the time of the next `Tick` that has an effect; None: there is none."""
         return self.session.deadlines.earliest

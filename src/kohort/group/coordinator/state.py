@@ -1,4 +1,4 @@
-"""The whole state of a shard, with what each kind of group keeps in it under its name.
+"""The whole state of a shard, with each kind's part under its name.
 
 The kinds themselves see `GroupLog` and `SessionState`, in which each finds its own part only.
 """
@@ -49,7 +49,7 @@ class LogState(GroupLog, frozen=True):
 
     @property
     def group_configs(self) -> Map[str, GroupConfigs]:
-        """What groups have set otherwise than the broker; they need not exist."""
+        """Settings of groups that differ from the broker's; the groups need not exist."""
         return CONFIGS.of(self)
 
     def apply(self, record: GroupRecord | TransactionEnd) -> LogState:
@@ -74,11 +74,11 @@ class ShardSession(SessionState, frozen=True):
 
     @property
     def consumer(self) -> ConsumerSession:
-        """What is known of the groups of the consumer protocol."""
+        """The session state of the groups of the consumer protocol."""
         return SESSION.of(self)
 
     def group(self, log: GroupLog, group_id: str) -> ClassicGroup:
-        """Return a classic group: the live one, or the one in the log, or one that is `DEAD`."""
+        """Return a classic group: the live one, the one in the log, or one that is `DEAD`."""
         return find(self, log, group_id)
 
     def group_ids(self, log: GroupLog) -> list[str]:

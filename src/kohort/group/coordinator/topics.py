@@ -1,4 +1,4 @@
-"""The topics of the cluster, as the coordinator last heard of them."""
+"""The topics of the cluster, as last reported to the coordinator."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class TopicView(Struct, frozen=True):
     """A topic.
 
     Attributes:
-        topic_id: Its id; a topic that is deleted and made again has another.
-        partitions: How many it has.
-        racks: In which racks the replicas of each partition are, in order; empty when no broker
-            says where it is. With the same racks everywhere all entries should be one object.
+        topic_id: Its id; a topic that is deleted and recreated gets another.
+        partitions: Its number of partitions.
+        racks: The racks of the replicas of each partition, in order; empty when no broker
+            reports its rack. With the same racks everywhere all entries should be one object.
     """
 
     topic_id: uuid.UUID
@@ -28,7 +28,7 @@ class TopicView(Struct, frozen=True):
 
     @classmethod
     def of(cls, topic_id: uuid.UUID, partitions: int, rack: str | None) -> TopicView:
-        """Return a topic whose replicas are all in one rack, or in unknown places."""
+        """Return a topic whose replicas are all in one rack, or in unknown racks."""
         return cls(topic_id, partitions, (frozenset({rack}),) * partitions if rack else ())
 
 
@@ -65,7 +65,7 @@ class TopicsImage(Struct, frozen=True):
         return frozenset(self.by_name[name].topic_id for name in names if name in self.by_name)
 
     def metadata_hash(self, names: Iterable[str]) -> int:
-        """Return what tells whether any of these topics changed (KIP-1101).
+        """Return a hash that changes when any of these topics changes (KIP-1101).
 
         It is Kafka's own hash, so that a group goes on undisturbed when another broker takes its
         log over. Racks are part of it.
@@ -80,7 +80,7 @@ class TopicsImage(Struct, frozen=True):
 NO_TOPICS = TopicsImage()
 
 
-# Every change of a group's members asks for it again; topics change rarely.
+# Every change of a group's members needs it again; topics rarely change.
 @lru_cache(maxsize=10_000)
 def _topic_hash(name: str, view: TopicView) -> int:
     """Hash a topic: a magic byte, its id, its name, its partitions; little endian, like hash4j."""
@@ -105,7 +105,7 @@ def _partitions(view: TopicView) -> bytes:
 
 
 def _rack(name: str) -> bytes:
-    """Kafka writes the length of a rack's name before it, and hash4j once more after it."""
+    """Kafka writes the length of a rack's name before it, and hash4j writes it again after it."""
     return _number(len(name.encode("utf-16-le", "surrogatepass")) // 2) + _text(name)
 
 

@@ -1,4 +1,4 @@
-"""Commits of a member: as whom they are made, and what their errors mean (L11, L37)."""
+"""Commits of a member: the identity they are made with, and the meaning of errors (L11, L37)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kohort.wire.messages.offsets import (
 
 
 class CommitIdentity(Struct, frozen=True):
-    """As whom a commit was made."""
+    """The identity with which a commit was made."""
 
     member_id: str
     generation: int
 
 
 class CommitVerdict(Enum):
-    """What the client does about an answer."""
+    """The client's reaction to an answer."""
 
     DONE = "stored"
     RETRY = "send it again, after a wait"
@@ -51,12 +51,12 @@ _FENCED = frozenset(
 def verdict(
     code: int, sent: CommitIdentity, present: CommitIdentity, *, rebalancing: bool
 ) -> CommitVerdict:
-    """Say what an answer means (L11, L37).
+    """Return the meaning of an answer (L11, L37).
 
     Args:
         code: Error code of the answer.
-        sent: As whom the commit was made.
-        present: Who the member is now.
+        sent: The identity with which the commit was made.
+        present: The member's current identity.
         rebalancing: Whether the member is joining at this moment.
     """
     if code == ErrorCode.NONE:
@@ -83,7 +83,7 @@ def commit_request(
     group_instance_id: str | None,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> OffsetCommitRequest:
-    """Return the request that stores positions in the name of a member."""
+    """Return the request that stores positions under a member's identity."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, position in sorted(offsets.items()):
         entry = OffsetCommitRequestPartition(

@@ -14,7 +14,7 @@ class MemberConfig(Struct, frozen=True, kw_only=True):
     Attributes:
         group_id: The group to join.
         group_instance_id: Id of a static member (KIP-345), None for a dynamic one.
-        session_timeout_ms: Silence after which the coordinator gives the member up.
+        session_timeout_ms: Silence after which the coordinator removes the member.
         heartbeat_interval_ms: Time between heartbeats.
         first_heartbeat_part: The first heartbeat after a rebalance comes after this part of the
             interval; under KIP-848 each wait is then twice as long as the one before, up to the
@@ -30,7 +30,7 @@ class MemberConfig(Struct, frozen=True, kw_only=True):
         retry_backoff_max_ms: Longest such wait; each is twice the one before (KIP-580).
         jitter: Factor on those waits, drawn once for each member, so that members that lost the
             same coordinator do not come back in step.
-        rack_id: Where the member runs (KIP-881), None when not said.
+        rack_id: The rack the member runs in (KIP-881), None when unknown.
         server_assignor: Assignor that the coordinator is asked to use (KIP-848), None to leave it
             the choice.
     """
@@ -50,10 +50,10 @@ class MemberConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def until_first_heartbeat_ms(self) -> int:
-        """Time from the start of a classic generation to the first heartbeat in it."""
+        """Return the time from the start of a classic generation to its first heartbeat."""
         return self.heartbeat_interval_ms // self.first_heartbeat_part
 
     def backoff_ms(self, attempt: int) -> int:
-        """Return how long to wait after the `attempt`-th failure in a row, the first being 1."""
+        """Return the wait after the `attempt`-th failure in a row, the first being 1."""
         doubled = self.retry_backoff_ms * 2 ** min(attempt - 1, 16)
         return int(min(doubled, self.retry_backoff_max_ms) * self.jitter)

@@ -28,7 +28,7 @@ class Subscribed(Struct, frozen=True):
 
 
 class Unsubscribed(Struct, frozen=True):
-    """The application wants no topics any more."""
+    """The application wants no more topics."""
 
 
 class Polled(Struct, frozen=True):
@@ -42,7 +42,7 @@ class RejoinAsked(Struct, frozen=True):
 
 
 class GroupMembershipOperation(Enum):
-    """What closing means for the group (KIP-1092); the names are those of Kafka's CloseOptions."""
+    """The effect of closing on the group (KIP-1092); names as in Kafka's CloseOptions."""
 
     DEFAULT = "a dynamic member leaves, a static one comes back within its session timeout"
     LEAVE_GROUP = "the member leaves, a static one too"
@@ -50,7 +50,7 @@ class GroupMembershipOperation(Enum):
 
 
 class Closing(Struct, frozen=True):
-    """The application is done.
+    """The application has finished with the member.
 
     Attributes:
         operation: Whether to tell the group (KIP-1092).
@@ -70,7 +70,7 @@ class CallbackDone(Struct, frozen=True):
 
 
 class CoordinatorKnown(Struct, frozen=True):
-    """The look-up that was asked for has found the coordinator.
+    """The requested look-up has found the coordinator.
 
     Attributes:
         asks_members: Whether it has the requests by which a member makes its group's assignment
@@ -84,7 +84,7 @@ class LookupFailed(Struct, frozen=True):
     """The look-up has failed.
 
     Attributes:
-        error_code: What FindCoordinator answered; None: nothing.
+        error_code: The error code of FindCoordinator; None: no answer.
         why: The same in words, for people.
     """
 
@@ -93,7 +93,7 @@ class LookupFailed(Struct, frozen=True):
 
 
 class CoordinatorLost(Struct, frozen=True):
-    """The connection to the coordinator is gone, or a request of the shell was told so."""
+    """The connection to the coordinator is gone, or an answer to the shell said so."""
 
     cause: str = ""
 
@@ -106,7 +106,7 @@ class ResponseArrived(Struct, frozen=True):
 
 
 class RequestFailed(Struct, frozen=True):
-    """A `Send` has no answer, and will not get one.
+    """A `Send` has no answer, and will never get one.
 
     Attributes:
         token: Its number.
@@ -129,8 +129,8 @@ class CommitAnswered(Struct, frozen=True):
     """An OffsetCommit was answered.
 
     Attributes:
-        sent: As whom the commit was made.
-        error_code: The gravest error of its partitions.
+        sent: The identity with which the commit was made.
+        error_code: The most severe error of its partitions.
     """
 
     sent: CommitIdentity
@@ -153,7 +153,7 @@ class JobDone(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time has passed: the earliest deadline, if it is due, is dealt with."""
+    """Time has passed: the earliest deadline, if it is due, is handled."""
 
 
 MemberEvent: TypeAlias = (
@@ -181,20 +181,20 @@ class HeartbeatAnswered(Struct, frozen=True):
     """A heartbeat was answered.
 
     Attributes:
-        error_code: What the coordinator said.
+        error_code: The coordinator's error code.
     """
 
     error_code: int
 
 
 class StaleReport(Struct, frozen=True):
-    """An answer or result that is no longer waited for."""
+    """An answer or result that the member no longer waits for."""
 
     token: int
 
 
 class HeartbeatDue(NamedTuple):
-    """Time for the next heartbeat."""
+    """It is time for the next heartbeat."""
 
     kind: str = "heartbeat"
 
@@ -212,18 +212,18 @@ class PollOverdue(NamedTuple):
 
 
 class RetryDue(NamedTuple):
-    """Time to try to join again."""
+    """It is time to try to join again."""
 
     kind: str = "retry"
 
 
 class LookupDue(NamedTuple):
-    """Time to look for the coordinator again."""
+    """It is time to look for the coordinator again."""
 
     kind: str = "lookup"
 
 
-# They are set and stopped with every heartbeat, and a tuple is made more slowly than it is found.
+# These are set and stopped with every heartbeat, and finding a tuple is faster than making one.
 HEARTBEAT_DUE = HeartbeatDue()
 SESSION_OVERDUE = SessionOverdue()
 POLL_OVERDUE = PollOverdue()

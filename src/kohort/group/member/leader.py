@@ -21,7 +21,7 @@ from kohort.types import TopicPartition
 from kohort.wire.messages.membership import JoinGroupResponseMember
 
 _NOTHING = Assignment(frozenset())
-# What Kafka's coordinator can write as one record, by its default `message.max.bytes`.
+# The largest record that Kafka's coordinator can write by its default `message.max.bytes`.
 _MAX_BYTES = 1 << 20
 
 # KAFKA-13406: where claims contradict each other, this one knows better than the check.
@@ -29,9 +29,9 @@ _KNOWS_THE_RULE = "cooperative-sticky"
 
 
 def subscriptions_of(members: Iterable[JoinGroupResponseMember]) -> Map[str, Subscription]:
-    """Read what the members asked for.
+    """Decode the members' subscriptions.
 
-    Bytes that are no subscription hurt only who sent them: that member gets nothing.
+    Invalid bytes affect only their sender: that member gets nothing.
     """
     return Map({member.member_id: _subscription(member) for member in members})
 
@@ -44,7 +44,7 @@ def _subscription(member: JoinGroupResponseMember) -> Subscription:
 
 
 def topics(job: MemberJob) -> frozenset[str]:
-    """Return the topics whose number of partitions has to be known for the job."""
+    """Return the topics whose partition counts the job needs."""
     if isinstance(job, SubscriptionJob):
         return frozenset()
     return frozenset().union(*(entry.topics for entry in job.subscriptions.values()))
@@ -53,7 +53,7 @@ def topics(job: MemberJob) -> frozenset[str]:
 def compute(
     job: MemberJob, assignors: Mapping[str, Assignor], cluster: ClusterView
 ) -> dict[str, bytes]:
-    """Do the job: return each member's assignment as SyncGroup carries it, or what assignors say.
+    """Do the job: return each member's assignment for SyncGroup, or the assignors' user data.
 
     Args:
         job: The job.
@@ -61,7 +61,7 @@ def compute(
         cluster: The topics of `topics(job)` that exist.
 
     Raises:
-        LocalProtocolError: The assignor gives what the group cannot take, or breaks the rule of the
+        LocalProtocolError: The assignment is invalid for the group, or breaks the rule of the
             cooperative protocol (L8).
         Exception: Whatever the assignor raises; the shell reports it with `JobDone`.
     """
@@ -82,10 +82,10 @@ def compute(
 def subscription_user_data(
     job: SubscriptionJob, assignors: Mapping[str, Assignor]
 ) -> dict[str, bytes]:
-    """Ask the assignors what the leader should know of this member; the quiet ones are left out.
+    """Ask the assignors for user data for the leader; those without any are left out.
 
     Raises:
-        LocalProtocolError: An assignor raised, or said what cannot be sent; it is named.
+        LocalProtocolError: An assignor raised, or its data cannot be sent; the text names it.
     """
     said = {name: _user_data(name, each, job.topics) for name, each in assignors.items()}
     return {name: data for name, data in said.items() if data is not None}
@@ -107,7 +107,7 @@ def _user_data(name: str, assignor: Assignor, wanted: frozenset[str]) -> bytes |
 
 
 def _check_wanted(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
-    """L5: a member that is given what it does not want refuses it, and joins again for ever."""
+    """L5: a member refuses partitions of topics it did not subscribe to, and rejoins forever."""
     for member, each in given.items():
         wanted = job.subscriptions[member].topics
         others = sorted({topic for topic, _ in each.partitions} - wanted)
@@ -119,7 +119,7 @@ def _check_wanted(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
 
 
 def _check_given_once(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
-    """S4: two members that are given the same partition both read it."""
+    """S4: two members that get the same partition both read it."""
     twice = given_twice({member: each.partitions for member, each in given.items()})
     if twice is not None:
         partition, one, other = twice
@@ -129,7 +129,7 @@ def _check_given_once(job: AssignmentJob, given: Mapping[str, Assignment]) -> No
 
 
 def _check_nothing_moves(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
-    """L8: what one member has to give up first is not given to another one in the same round.
+    """L8: a partition that its owner must first release goes to no other member in the same round.
 
     A stale claim (KIP-792) gives no right to a partition, but its member has to give it up, too.
     """

@@ -21,7 +21,7 @@ _HOPELESS = frozenset(
 
 
 def look_up(decision: MemberDecision[S], _event: object = None) -> None:
-    """Ask the shell to find the coordinator, unless it does already or is to wait first."""
+    """Ask the shell to find the coordinator, unless it is doing that already or must wait first."""
     session = decision.session
     if session.coordinator_known or session.looking_up or decision.runs(LOOKUP_DUE):
         return
@@ -30,9 +30,9 @@ def look_up(decision: MemberDecision[S], _event: object = None) -> None:
 
 
 def look_up_later(decision: MemberDecision[S], _event: object = None) -> None:
-    """Look for the coordinator after a wait, each time a longer one.
+    """Look for the coordinator after a wait, which grows each time.
 
-    A wait that runs goes on: answers that keep coming would put the end of it off for ever.
+    A running wait continues: otherwise a stream of answers would postpone its end forever.
     """
     if decision.runs(LOOKUP_DUE):
         return
@@ -41,18 +41,18 @@ def look_up_later(decision: MemberDecision[S], _event: object = None) -> None:
 
 
 def note_coordinator(decision: MemberDecision[S], _event: object = None) -> None:
-    """It is known: requests can be sent."""
+    """Note that the coordinator is known: requests can be sent."""
     decision.session = replace(decision.session, coordinator_known=True, looking_up=False)
     decision.cancel(LOOKUP_DUE)
 
 
 def is_hopeless(_decision: MemberDecision[S], event: LookupFailed) -> bool:
-    """Whether no coordinator will ever be found."""
+    """Return whether no coordinator will ever be found."""
     return event.error_code in _HOPELESS
 
 
 def end(decision: MemberDecision[S], event: LookupFailed) -> tuple[int, str]:
-    """The group has no coordinator for us: return the error that this ends with."""
+    """Return the error for a group without a coordinator for this member."""
     note_lookup_failed(decision, event)
     code = event.error_code if event.error_code is not None else ErrorCode.UNKNOWN_SERVER_ERROR
     why = f": {event.why}" if event.why else ""
@@ -60,5 +60,5 @@ def end(decision: MemberDecision[S], event: LookupFailed) -> tuple[int, str]:
 
 
 def note_lookup_failed(decision: MemberDecision[S], _event: object = None) -> None:
-    """Nothing needs the coordinator now."""
+    """Ignore a failed look-up: nothing needs the coordinator now."""
     decision.session = replace(decision.session, looking_up=False)

@@ -1,4 +1,4 @@
-"""What the machines of all members have in common."""
+"""The common part of all members' machines."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class MemberMachine(ABC, Generic[S, D]):
     """One member of one group, whatever protocol it speaks.
 
     Attributes:
-        rebalancing: The states in which it is joining, so that a commit may fail for that alone.
+        rebalancing: The states in which it is joining, which alone may make a commit fail.
         config: Its settings.
-        session: All it knows; a value.
-        assignors: Its assignors by name, the best liked first.
+        session: Its whole state; a value.
+        assignors: Its assignors by name, in order of preference.
     """
 
     rebalancing: ClassVar[tuple[Enum, ...]] = ()
@@ -57,9 +57,9 @@ class MemberMachine(ABC, Generic[S, D]):
 
         Args:
             config: Its settings.
-            session: What it knows at first.
-            run: Puts a trigger to the table of its protocol (`Table.run`).
-            assignors: The assignors that it can run, the best liked first.
+            session: Its initial state.
+            run: Runs the table of its protocol with a trigger (`Table.run`).
+            assignors: The assignors that it can run, in order of preference.
 
         Raises:
             ConfigError: Two assignors have one name, or a name or version cannot be sent.
@@ -74,43 +74,43 @@ class MemberMachine(ABC, Generic[S, D]):
 
     @property
     def member_id(self) -> str:
-        """Its id in the group, empty when it has none."""
+        """Return its id in the group, empty when it has none."""
         return self.session.member_id
 
     @property
     def generation_id(self) -> int:
-        """Present generation or member epoch, -1 when it is in none."""
+        """Return its generation or member epoch, -1 when it has none."""
         return self.session.generation
 
     @property
     def identity(self) -> CommitIdentity:
-        """As whom a commit is made now."""
+        """Return the identity with which a commit is made now."""
         return CommitIdentity(self.session.member_id, self.session.generation)
 
     @property
     def state(self) -> Enum:
-        """Its state."""
+        """Return its state."""
         return self.session.state
 
     @property
     @abstractmethod
     def is_closed(self) -> bool:
-        """Whether it has left for good, and the application has nothing more to be told."""
+        """Return whether it has left for good and no callback is pending."""
 
     @property
     @abstractmethod
     def heartbeat_interval_ms(self) -> int:
-        """Time between heartbeats, in milliseconds."""
+        """Return the time between heartbeats, in milliseconds."""
 
     @property
     @abstractmethod
     def assigned(self) -> frozenset[TopicPartition]:
-        """Partitions that it was given and has not given up."""
+        """Return the partitions that are assigned to it and that it has not given up."""
 
     @property
     @abstractmethod
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Partitions that may be read now."""
+        """Return the partitions that may be read now."""
 
     @property
     def group_topics(self) -> frozenset[str]:
@@ -123,7 +123,7 @@ class MemberMachine(ABC, Generic[S, D]):
         return self.session.unnamed
 
     def tell_assignor(self, callback: Callback) -> None:
-        """Have the assignor that made an assignment take note of it, if it is one of its own (L5).
+        """Pass an assignment to the assignor that made it, if it is one of this member's (L5).
 
         Args:
             callback: The call into the application that is about to be made; `ASSIGNED`.
@@ -148,18 +148,18 @@ class MemberMachine(ABC, Generic[S, D]):
     def commit_request(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> OffsetCommitRequest:
-        """Return the request that stores positions in its name.
+        """Return the request that stores positions under its identity.
 
         Args:
             offsets: The positions to store.
         """
 
     def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
-        """Say what the answer to a commit means; ask before `CommitAnswered` is decided.
+        """Return the meaning of a commit's answer; call this before deciding `CommitAnswered`.
 
         Args:
-            sent: As whom the commit was made.
-            error_code: What the coordinator answered (L11, L37).
+            sent: The identity with which the commit was made.
+            error_code: The error code of the answer (L11, L37).
             sent: Who sent the commit, from `commit_request`.
             error_code: Kafka's number of the error in the answer.
         """
@@ -169,7 +169,7 @@ class MemberMachine(ABC, Generic[S, D]):
     # -------------------------------------------------------------------------------------- driving
 
     def decide(self, event: MemberEvent, now: int) -> Effects[S]:
-        """Work out what an event leads to; change nothing.
+        """Work out the effects of an event; change nothing.
 
         Args:
             event: What happened.
@@ -183,10 +183,10 @@ class MemberMachine(ABC, Generic[S, D]):
         if trigger is not None:
             self._run(decision, type(trigger), trigger)
         self._conclude(decision)
-        return cast("Effects[S]", decision.effects())  # of the session that it began with
+        return cast("Effects[S]", decision.effects())  # of the session at the start
 
     def _trigger(self, decision: D, event: MemberEvent) -> object | None:
-        """Return what the table calls an event; None: nothing is due."""
+        """Return the table's trigger for an event; None: nothing is due."""
         match event:
             case Tick():
                 return _take_due(decision)
@@ -208,16 +208,16 @@ class MemberMachine(ABC, Generic[S, D]):
 
     @abstractmethod
     def _begin(self, now: int) -> D:
-        """Return the decision that an event is put to."""
+        """Return the decision for an event."""
 
     def _conclude(self, decision: D) -> None:
-        """Do what follows every event."""
+        """Do the work that follows every event."""
 
     def _forget_sent(self, decision: D, token: int) -> Sent | None:
         """Note that a request has its answer, or will get none.
 
         Returns:
-            What was remembered of it; None: no answer is waited for.
+            The request as it was sent; None: no answer is expected.
         """
         session = decision.session
         if (sent := session.heartbeat) is not None and sent.token == token:
@@ -230,18 +230,18 @@ class MemberMachine(ABC, Generic[S, D]):
 
     @abstractmethod
     def _answered(self, sent: Sent, response: Message) -> object:
-        """Return what the table calls the answer to a request."""
+        """Return the table's trigger for the answer to a request."""
 
     def _failed(self, _sent: Sent, event: RequestFailed) -> object:
-        """Return what the table calls the failure of a request."""
+        """Return the table's trigger for the failure of a request."""
         return CoordinatorLost(event.cause)
 
     def _awaits_job(self, _token: int) -> bool:
-        """Whether the result of a job is still wanted."""
+        """Return whether the result of a job is still wanted."""
         return False
 
     def install(self, session: S) -> None:
-        """Take over what effects lead to.
+        """Install the session of a decision.
 
         Args:
             session: The session of the effects.
@@ -249,12 +249,12 @@ class MemberMachine(ABC, Generic[S, D]):
         self.session = session
 
     def next_deadline(self) -> int | None:
-        """Return the time from which on a `Tick` has something to do; None: there is nothing."""
+        """Return the time of the next `Tick` that has an effect; None: there is none."""
         return self.session.deadlines.earliest
 
 
 def _take_due(decision: MemberDecision[Session]) -> MemberDeadline | None:
-    """Take the earliest deadline out, if it is due; the member acts on it."""
+    """Take out the earliest deadline if it is due; the member acts on it."""
     earliest = decision.session.deadlines.next()
     if earliest is None or earliest[0] > decision.now:
         return None

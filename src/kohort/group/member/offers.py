@@ -1,4 +1,4 @@
-"""What a member says of its assignors, read once: they are the application's code."""
+"""A member's assignors as its machine sees them, read once: they are the application's code."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _OURS = "kohort.group.assignors."
 
 
 class Offer(Struct, frozen=True):
-    """One assignor as the member's machine knows it.
+    """One assignor as the member's machine sees it.
 
     Attributes:
         name: Its name.
         version: Version of its user data.
         own: The assignor itself, if it is one of this package's, which machines may call.
-        is_asked: Whether it has to be asked, by a job, what it has to say when the member joins.
+        is_asked: Whether a job has to ask it for user data when the member joins.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Offer(Struct, frozen=True):
 
 
 def offered(assignors: Iterable[Assignor]) -> tuple[Offer, ...]:
-    """Return what there is to know of assignors without running them.
+    """Return the properties of assignors without running them.
 
     Raises:
         ConfigError: Two have one name, or a name or version cannot be sent.
@@ -57,6 +57,6 @@ def _offer(assignor: Assignor) -> Offer:
 
 
 def own_user_data(offers: Iterable[Offer], topics: frozenset[str]) -> dict[str, bytes]:
-    """Return what this package's own assignors say to the leader, by their names."""
+    """Return the user data of this package's own assignors, by their names."""
     said = {each.name: each.own.subscription_user_data(topics) for each in offers if each.own}
     return {name: data for name, data in said.items() if data is not None}

@@ -1,4 +1,4 @@
-"""What the rows of all members' tables are written with."""
+"""Common pieces of the rows of all members' tables."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ S = TypeVar("S", bound=Session)
 
 
 def others(*states: T) -> tuple[T, ...]:
-    """Return all states of a machine but these; one at least has to be given."""
+    """Return all states of a machine except these; at least one has to be given."""
     return tuple(state for state in type(states[0]) if state not in states)
 
 
 def only_in(states: tuple[T, ...], *triggers: type[object]) -> tuple[Row[T, D], ...]:
-    """Declare in which states triggers can come: in all others their cells are impossible.
+    """Declare the states in which triggers can occur: in all others their cells are impossible.
 
-    That is so because the machine waits for them in these states only. One that comes elsewhere all
-    the same is a bug of this package, and raises AssertionError.
+    The machine waits for them only in these states. One that occurs elsewhere
+    is a bug of this package, and raises AssertionError.
     """
     return tuple(row(others(*states), trigger, never) for trigger in triggers)
 
 
 def never(decision: Decision[Enum], event: object) -> None:
-    """An event that this state has prevented."""
+    """An event that cannot occur in this state."""
     raise AssertionError(f"{type(event).__name__} in {decision.state.name}")
 
 
 def both(first: Callable[[D, E], None], second: Callable[[D, E], None]) -> Callable[[D, E], None]:
-    """Return a handler that does two things, one after the other, and has the names of both."""
+    """Return a handler that runs two handlers in order and has both names."""
 
     def handler(decision: D, event: E) -> None:
         first(decision, event)
@@ -52,16 +52,16 @@ def both(first: Callable[[D, E], None], second: Callable[[D, E], None]) -> Calla
 
 
 def pass_over(_decision: Decision[Enum], _event: object) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def note_poll(decision: MemberDecision[S], _call: Polled) -> None:
-    """The application is alive (KIP-62)."""
+    """Note that the application is alive (KIP-62)."""
     decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
 
 
 def note_topics(decision: MemberDecision[S], call: Subscribed) -> None:
-    """Another subscription; it is compared with what we joined with when the member is at rest."""
+    """Store another subscription; a resting member compares it with the one it joined with."""
     if not call.topics:
         raise LocalProtocolError("a subscription to no topics is an unsubscribe")
     decision.session = replace(decision.session, topics=call.topics)

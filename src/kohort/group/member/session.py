@@ -1,4 +1,4 @@
-"""What members of all protocols know alike, and what one event does to it."""
+"""The common session of members of all protocols, and the decision that one event works on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kohort.wire.codec.schema import Message
 
 
 class Sent(Struct, frozen=True):
-    """A request on its way, and who the member was when it was sent.
+    """A request in flight, and the member's identity when it was sent.
 
     Attributes:
         token: Its number.
@@ -35,20 +35,20 @@ class Sent(Struct, frozen=True):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """The part of what a member knows that is the same in every protocol; a value.
+    """The part of a member's session that is the same in every protocol; a value.
 
     Attributes:
-        state: Its state, of the protocol's own.
+        state: Its state, one of its protocol's.
         member_id: Its id in the group; empty when it has none.
         topics: What the application subscribes to.
-        request: The request on its way that is no heartbeat, if the protocol has any.
-        heartbeat: The heartbeat on its way.
+        request: The request in flight other than a heartbeat, if the protocol has any.
+        heartbeat: The heartbeat in flight.
         coordinator_known: Whether requests can be sent.
         looking_up: Whether the shell looks for the coordinator.
         callback: The call into the application that has not returned.
         failures: How many attempts to join or to find the coordinator failed in a row.
         next_token: The next number to give to a request, callback or job.
-        deadlines: What is due when.
+        deadlines: The time when each key is due.
     """
 
     state: Enum
@@ -66,11 +66,11 @@ class Session(Struct, frozen=True, kw_only=True):
     @property
     @abstractmethod
     def generation(self) -> int:
-        """The generation or epoch that it is a member in, -1 when it is in none."""
+        """Return its generation or epoch, -1 when it has none."""
 
     @property
     def is_member(self) -> bool:
-        """Whether it belongs to a generation or has an epoch, as far as it knows."""
+        """Return whether it belongs to a generation or has an epoch, as far as it knows."""
         return bool(self.member_id) and self.generation != NO_GENERATION
 
     @property
@@ -80,17 +80,17 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """Numbers of the requests that it waits for the answers of."""
+        """Return the tokens of the requests whose answers it waits for."""
         return tuple(sent.token for sent in (self.request, self.heartbeat) if sent is not None)
 
     @property
     def holds_its_place(self) -> bool:
-        """Whether no other member gets its partitions before it has let go."""
+        """Return whether no other member gets its partitions before it has released them."""
         return self.is_member
 
 
 def revoked_or_lost(session: Session) -> Ownership:
-    """Return what happens to partitions that the application gives up now.
+    """Return whether partitions that the application gives up now are revoked or lost.
 
     They are *revoked* while the member has its place in the group: the coordinator gives them to
     no other before it has let go, so the application can still commit. They are *lost* once it was
@@ -105,7 +105,7 @@ S_co = TypeVar("S_co", bound=Session, covariant=True)
 
 
 class MemberDecision(Struct, Generic[S_co]):
-    """What one event does to a member, while its handlers run.
+    """The effects of one event on a member, while its handlers run.
 
     Attributes:
         config: Settings.
@@ -133,11 +133,11 @@ class MemberDecision(Struct, Generic[S_co]):
 
     @property
     def state(self) -> Enum:
-        """The member's state."""
+        """Return the member's state."""
         return self.session.state
 
     def enter(self, state: Enum, reason: str = "") -> None:
-        """Change the state, and say so."""
+        """Change the state, and report it."""
         before = self.session.state
         self.session = replace(self.session, state=state)
         if before is not state:
@@ -154,19 +154,19 @@ class MemberDecision(Struct, Generic[S_co]):
             )
 
     def token(self) -> int:
-        """Return a number that was not used before."""
+        """Return an unused number."""
         token = self.session.next_token
         self.session = replace(self.session, next_token=token + 1)
         return token
 
     def send(self, request: Message, timeout_ms: int | None = None) -> Sent:
-        """Send a request, and return what to remember of it."""
+        """Send a request, and return its entry for the session."""
         sent = Sent(self.token(), self.session.member_id, self.session.generation)
         self.sends.append(Send(sent.token, request, timeout_ms))
         return sent
 
     def say_told(self, callback: Callback, change: Ownership) -> None:
-        """Report that the application was told of a change, and what it was."""
+        """Report that the application has learned of a change, and which one."""
         self.observed.append(
             OwnershipChanged(
                 group=self.config.group_id,
@@ -179,12 +179,12 @@ class MemberDecision(Struct, Generic[S_co]):
         )
 
     def start(self, deadline: MemberDeadline, delay_ms: int) -> None:
-        """Let a deadline run from now."""
+        """Start a deadline from now."""
         deadlines = self.session.deadlines.set(deadline, self.now + delay_ms)
         self.session = replace(self.session, deadlines=deadlines)
 
     def back_off(self, deadline: MemberDeadline) -> None:
-        """Count a failure, and let a deadline run that ends after a wait.
+        """Count a failure, and start a deadline that ends after a wait.
 
         Each failure in a row makes the wait longer (KIP-580).
         """
@@ -193,11 +193,11 @@ class MemberDecision(Struct, Generic[S_co]):
         self.start(deadline, self.config.backoff_ms(failures))
 
     def runs(self, deadline: MemberDeadline) -> bool:
-        """Whether a deadline runs."""
+        """Return whether a deadline is running."""
         return self.session.deadlines.get(deadline) is not None
 
     def cancel(self, *deadlines: MemberDeadline) -> None:
-        """Stop deadlines, where they run."""
+        """Stop deadlines, if they run."""
         running = left = self.session.deadlines
         for deadline in deadlines:
             left = left.cancel(deadline)
@@ -205,7 +205,7 @@ class MemberDecision(Struct, Generic[S_co]):
             self.session = replace(self.session, deadlines=left)
 
     def effects(self) -> Effects[S_co]:
-        """Return what the event leads to."""
+        """Return the effects of the event."""
         return Effects(
             self.session,
             observed=tuple(self.observed),

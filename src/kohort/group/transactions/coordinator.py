@@ -1,4 +1,4 @@
-"""The transaction coordinator: who may write in which transaction, and how it ends.
+"""The transaction coordinator: which producer may write in which transaction, and how it ends.
 
 A shell drives it as it drives a shard of groups:
 
@@ -45,7 +45,7 @@ class TransactionCoordinator:
 
     Attributes:
         config: Settings.
-        log: What the records add up to; a value.
+        log: The state that the records add up to; a value.
         deadlines: When a transaction has taken too long, or a producer was silent for days.
     """
 
@@ -64,12 +64,12 @@ class TransactionCoordinator:
         self.log = fold(self.log, record)
 
     def load_finished(self, now: int) -> None:
-        """Let the deadlines of all producers start at `now`, as if all had just been heard."""
+        """Start the deadlines of all producers at `now`, as if all had just been heard from."""
         for known in self.log.values():
             self.deadlines = watched(self.deadlines, known, self.config, now)
 
     def unended(self) -> list[Markers]:
-        """Return the markers of transactions whose partitions may not know how they ended."""
+        """Return the markers of transactions whose partitions may not know the outcome."""
         return [
             Markers(
                 name,
@@ -81,12 +81,12 @@ class TransactionCoordinator:
         ]
 
     def needs_id(self, transactional_id: str) -> bool:
-        """Whether the next `InitProducer` or `EndAndRenew` of a producer needs a fresh number."""
+        """Return whether a producer's next `InitProducer` or `EndAndRenew` needs an unused id."""
         known = self.log.get(transactional_id)
         return known is None or known.is_exhausted
 
     def decide(self, event: TransactionEvent, now: int, wall_ms: int) -> TransactionEffects:
-        """Work out what a request leads to; change nothing.
+        """Work out the effects of a request; change nothing.
 
         Args:
             event: What happened.
@@ -96,7 +96,7 @@ class TransactionCoordinator:
         return self._decide(event, now, wall_ms, self.deadlines)
 
     def decide_due(self, now: int, wall_ms: int) -> TransactionEffects | None:
-        """Work out what the earliest deadline leads to, None if it is not due; see `decide`."""
+        """Work out the effects of the earliest deadline, None if it is not due; see `decide`."""
         earliest = self.deadlines.next()
         if earliest is None or earliest[0] > now:
             return None
@@ -116,7 +116,7 @@ class TransactionCoordinator:
         return decision.effects()
 
     def install(self, effects: TransactionEffects) -> None:
-        """Take over what was decided, once its record is in the log."""
+        """Install the decision, once its record is in the log."""
         known = effects.transaction
         if known.state is not DEAD:
             self.log = self.log.set(known.transactional_id, known)

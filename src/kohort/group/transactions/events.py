@@ -1,4 +1,4 @@
-"""Events of a transaction coordinator, and what it wants done."""
+"""Events and effects of a transaction coordinator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kohort.wire.records.marker import Marker
 
 
 class Producer(Struct, frozen=True):
-    """The number and the epoch of a producer."""
+    """The id and the epoch of a producer."""
 
     producer_id: int
     epoch: int
@@ -26,8 +26,8 @@ class InitProducer(Struct, frozen=True, kw_only=True):
     Attributes:
         transactional_id: Its name.
         timeout_ms: How long its transactions may take.
-        expected: What it was until now, None for a new one (KIP-360).
-        fresh_id: A number that no producer ever had; see `TransactionCoordinator.needs_id`.
+        expected: Its current id and epoch, None for a new one (KIP-360).
+        fresh_id: An id that no producer has ever had; see `TransactionCoordinator.needs_id`.
     """
 
     transactional_id: str
@@ -41,8 +41,8 @@ class AddPartitions(Struct, frozen=True, kw_only=True):
 
     Attributes:
         transactional_id: Name of the producer.
-        producer: What it takes itself for.
-        partitions: What it is about to write to.
+        producer: The id and epoch that it believes it has.
+        partitions: The partitions it is about to write to.
         client_version: Version of the transaction protocol that it speaks.
     """
 
@@ -73,9 +73,9 @@ class EndAndRenew(Struct, frozen=True, kw_only=True):
 
     Attributes:
         transactional_id: Name of the producer.
-        producer: What it takes itself for.
+        producer: The id and epoch that it believes it has.
         commits: Whether it commits.
-        fresh_id: A number that no producer ever had; see `TransactionCoordinator.needs_id`.
+        fresh_id: An id that no producer has ever had; see `TransactionCoordinator.needs_id`.
     """
 
     transactional_id: str
@@ -85,13 +85,13 @@ class EndAndRenew(Struct, frozen=True, kw_only=True):
 
 
 class MarkersWritten(Struct, frozen=True):
-    """Each partition of the transaction knows how it ended."""
+    """Every partition of the transaction knows the outcome."""
 
     transactional_id: str
 
 
 class TransactionTimedOut(NamedTuple):
-    """A transaction has taken too long. Both the deadline and the event."""
+    """A transaction took too long. Both the deadline and the event."""
 
     transactional_id: str
     kind: str = "timeout"
@@ -111,7 +111,7 @@ TransactionEvent: TypeAlias = (
 
 
 class Markers(Struct, frozen=True):
-    """What is to be written to the partitions of a transaction; then comes `MarkersWritten`."""
+    """The markers to write to the partitions of a transaction; `MarkersWritten` follows."""
 
     transactional_id: str
     marker: Marker
@@ -119,14 +119,14 @@ class Markers(Struct, frozen=True):
 
 
 class TransactionEffects(Struct, frozen=True, kw_only=True):
-    """What one event leads to; nothing of it happens before the record is in the log.
+    """The effects of one event; none of them happens before the record is in the log.
 
     Attributes:
         transaction: The producer as it will be.
         deadlines: To be installed.
         record: To be appended; None: nothing has changed.
         error: The answer.
-        producer: What the producer is from now on, where it asked for that.
+        producer: The producer's new id and epoch, if it asked for them.
         markers: To be written.
     """
 

@@ -1,4 +1,4 @@
-"""What each request of a transactional producer leads to in each state: the machine's table."""
+"""The transition table of a transactional producer: each request in each state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMPLETE = (COMPLETE_COMMIT, COMPLETE_ABORT)
 RESTING = (EMPTY, *COMPLETE)
 KNOWN = (EMPTY, ONGOING, *ENDING, *COMPLETE)
 ANY = (DEAD, *KNOWN)
-_EPOCH_PER_TRANSACTION = 2  # the version of the protocol from which on each has its own
+_EPOCH_PER_TRANSACTION = 2  # the protocol version from which each transaction has its own epoch
 
 
 class TransactionDecision(Struct):
@@ -54,8 +54,8 @@ class TransactionDecision(Struct):
         deadlines: As they will be.
         error: The answer.
         producer: The identity that the producer gets.
-        markers: What is to be written.
-        why: Why a request is refused, once a row has found out.
+        markers: The markers to write.
+        why: Why a request is refused, once a row has detected it.
     """
 
     config: TransactionConfig
@@ -71,7 +71,7 @@ class TransactionDecision(Struct):
 
     @property
     def state(self) -> TransactionState:
-        """The state that the producer will be in."""
+        """Return the state that the producer will be in."""
         return self.transaction.state
 
     def refuse(self, _event: object) -> None:
@@ -80,22 +80,22 @@ class TransactionDecision(Struct):
         self.error = self.why
 
     def become(self, transaction: Transaction) -> None:
-        """Change the producer, and let the deadline of its new state run."""
+        """Change the producer, and start the deadline of its new state."""
         self.transaction = replace(transaction, updated_ms=self.wall_ms)
         self.deadlines = watched(self.deadlines, self.transaction, self.config, self.now)
 
     def told(self) -> None:
-        """Answer with the number and the epoch that the producer goes on with."""
+        """Answer with the id and epoch that the producer continues with."""
         self.producer = Producer(self.transaction.producer_id, self.transaction.epoch)
 
     def end(self, commits: bool) -> None:
-        """Have the partitions told."""
+        """Send the outcome to the partitions."""
         known = self.transaction
         marker = Marker(known.producer_id, known.epoch, commits)
         self.markers = Markers(known.transactional_id, marker, known.partitions)
 
     def effects(self) -> TransactionEffects:
-        """Return what the shell has to do."""
+        """Return the effects for the shell."""
         changed = self.transaction != self.known
         return TransactionEffects(
             transaction=self.transaction,
@@ -113,7 +113,7 @@ def watched(
     config: TransactionConfig,
     now: int,
 ) -> Deadlines[TransactionDeadline]:
-    """Let the one deadline run that the state of a producer has."""
+    """Run only the deadline that belongs to the producer's state."""
     name = known.transactional_id
     deadlines = deadlines.cancel(TransactionTimedOut(name)).cancel(ProducerExpired(name))
     if known.state is ONGOING:
@@ -128,13 +128,13 @@ def watched(
 
 
 def timeout_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode | None:
-    """Why a time-out is refused: it is no time, or longer than the broker allows."""
+    """Return why a time-out is refused: it is not positive, or longer than the broker allows."""
     allowed = 0 < init.timeout_ms <= decision.config.transaction_max_timeout_ms
     return None if allowed else ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 def number_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode | None:
-    """Why a producer that names its number is refused: another has taken its place."""
+    """Return why a producer that names its id is refused: another has replaced it."""
     expected, known = init.expected, decision.transaction
     if expected is None or expected.producer_id == known.producer_id:
         return None
@@ -145,7 +145,7 @@ def number_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode
 
 
 def epoch_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode | None:
-    """Why a producer that names its epoch is refused: it is neither the present nor the last."""
+    """Return why a producer's epoch is refused: it is neither the current nor the previous one."""
     expected, known = init.expected, decision.transaction
     if expected is None or expected.epoch in (known.epoch, known.last_epoch):
         return None
@@ -153,7 +153,7 @@ def epoch_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode 
 
 
 def create(decision: TransactionDecision, init: InitProducer) -> None:
-    """Know a producer from now on."""
+    """Register a new producer."""
     last = NO_EPOCH if init.expected is None else init.expected.epoch
     decision.become(
         replace(
@@ -169,18 +169,18 @@ def create(decision: TransactionDecision, init: InitProducer) -> None:
 
 
 def is_repeated(decision: TransactionDecision, init: InitProducer) -> bool:
-    """Whether the answer to this request was lost: it names what the producer was before it."""
+    """Return whether this repeats a request whose answer was lost: it has the previous identity."""
     return init.expected is not None and init.expected.epoch != decision.transaction.epoch
 
 
 def tell_again(decision: TransactionDecision, init: InitProducer) -> None:
-    """Answer as the first time, with the epoch that the request led to."""
+    """Repeat the first answer, with the epoch that the request led to."""
     decision.become(_usable(_begun(decision.transaction, init), init.fresh_id))
     decision.told()
 
 
 def _usable(known: Transaction, fresh_id: int) -> Transaction:
-    """Give a producer another number instead of the last epoch, which has none after it."""
+    """Give a producer another id instead of the last epoch, which no epoch can follow."""
     if known.epoch < MAX_EPOCH:
         return known
     return replace(known, producer_id=fresh_id, previous_producer_id=known.producer_id, epoch=0)
@@ -197,7 +197,7 @@ def _begun(known: Transaction, init: InitProducer) -> Transaction:
 
 
 def renew(decision: TransactionDecision, init: InitProducer) -> None:
-    """Fence the holder of this producer id; a number whose epochs are used up is replaced."""
+    """Fence the holder of this producer id; replace an id whose epochs are used up."""
     known = decision.transaction
     rotates = known.is_exhausted
     begun = replace(
@@ -212,13 +212,13 @@ def renew(decision: TransactionDecision, init: InitProducer) -> None:
 
 
 def fence(decision: TransactionDecision, _init: InitProducer) -> None:
-    """Abort what the former producer has begun; the new one asks again when that is done."""
+    """Abort the former producer's transaction; the new producer retries when that is done."""
     _fence(decision)
     decision.error = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _fence(decision: TransactionDecision) -> None:
-    """Abort with the next epoch; the producer that began it may ask for that one (KIP-588)."""
+    """Abort with the next epoch; the producer that began it may request that one (KIP-588)."""
     known = decision.transaction
     epoch = min(known.epoch + 1, MAX_EPOCH)
     decision.become(replace(known, state=PREPARE_ABORT, epoch=epoch, last_epoch=known.epoch))
@@ -226,7 +226,7 @@ def _fence(decision: TransactionDecision) -> None:
 
 
 def is_ending(_decision: TransactionDecision, _event: object) -> ErrorCode:
-    """Why anything is refused while the partitions are told how the transaction ended."""
+    """Return why everything is refused while the partitions are learning the outcome."""
     return ErrorCode.CONCURRENT_TRANSACTIONS
 
 
@@ -236,7 +236,7 @@ def is_ending(_decision: TransactionDecision, _event: object) -> ErrorCode:
 def producer_error(
     decision: TransactionDecision, event: AddPartitions | VerifyPartition | EndTransaction
 ) -> ErrorCode | None:
-    """Why a producer is refused: it is not known, or another has taken its place."""
+    """Return why a producer is refused: it is unknown, or another has replaced it."""
     known = decision.transaction
     if known.state is DEAD or event.producer.producer_id != known.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -244,16 +244,16 @@ def producer_error(
 
 
 def takes_part(decision: TransactionDecision, added: AddPartitions) -> bool:
-    """Whether all partitions have joined before."""
+    """Return whether all partitions have joined before."""
     return added.partitions <= decision.transaction.partitions
 
 
 def nothing(_decision: TransactionDecision, _event: object) -> None:
-    """Answer that all is well."""
+    """Answer without an error."""
 
 
 def add(decision: TransactionDecision, added: AddPartitions) -> None:
-    """Let partitions join; the first of them begin the transaction and start its clock."""
+    """Add partitions; the first of them begin the transaction and start its clock."""
     known = decision.transaction
     deadlines = decision.deadlines
     begins = known.state is not ONGOING
@@ -271,7 +271,7 @@ def add(decision: TransactionDecision, added: AddPartitions) -> None:
 
 
 def not_part(decision: TransactionDecision, verified: VerifyPartition) -> ErrorCode | None:
-    """Why a producer may not write to a partition: it has not joined."""
+    """Return why a producer may not write to a partition: it has not joined."""
     known = decision.transaction
     joined = known.state is ONGOING and verified.partition in known.partitions
     return None if joined else ErrorCode.TRANSACTION_ABORTABLE
@@ -281,20 +281,20 @@ def not_part(decision: TransactionDecision, verified: VerifyPartition) -> ErrorC
 
 
 def prepare(decision: TransactionDecision, end: EndTransaction) -> None:
-    """Decide how the transaction ends."""
+    """Decide the outcome of the transaction."""
     state = PREPARE_COMMIT if end.commits else PREPARE_ABORT
     decision.become(replace(decision.transaction, state=state))
     decision.end(end.commits)
 
 
 def otherwise(decision: TransactionDecision, end: EndTransaction) -> ErrorCode | None:
-    """Why an end is refused: there is no transaction, or it was ended the other way."""
+    """Return why an end is refused: there is no transaction, or it ended the other way."""
     ended = {True: (PREPARE_COMMIT, COMPLETE_COMMIT), False: (PREPARE_ABORT, COMPLETE_ABORT)}
     return None if decision.state in ended[end.commits] else ErrorCode.INVALID_TXN_STATE
 
 
 def complete(decision: TransactionDecision, _written: MarkersWritten) -> None:
-    """The transaction is over; a producer whose epochs are used up goes on with its next number."""
+    """Complete the transaction; a producer whose epochs are used up continues with its next id."""
     known = decision.transaction
     rotates = known.next_producer_id >= 0
     decision.become(
@@ -314,18 +314,18 @@ def complete(decision: TransactionDecision, _written: MarkersWritten) -> None:
 
 
 def _repeats(known: Transaction, end: EndAndRenew) -> bool:
-    """Whether an end has come before, and its answer was lost."""
+    """Return whether this repeats an end whose answer was lost."""
     return end.producer.epoch == known.epoch - 1 or _repeats_rotation(known, end)
 
 
 def _repeats_rotation(known: Transaction, end: EndAndRenew) -> bool:
-    """Whether an end has come before that gave the producer another number."""
+    """Return whether this repeats an end that gave the producer another id."""
     was = end.producer.producer_id == known.previous_producer_id
     return was and end.producer.epoch == MAX_EPOCH - 1 and known.epoch == 0
 
 
 def renewing_error(decision: TransactionDecision, end: EndAndRenew) -> ErrorCode | None:
-    """Why a producer is refused: it is not known, or another has taken its place."""
+    """Return why a producer is refused: it is unknown, or another has replaced it."""
     known = decision.transaction
     rotated = _repeats_rotation(known, end)
     if known.state is DEAD or (end.producer.producer_id != known.producer_id and not rotated):
@@ -336,7 +336,7 @@ def renewing_error(decision: TransactionDecision, end: EndAndRenew) -> ErrorCode
 
 
 def renewing_otherwise(decision: TransactionDecision, end: EndAndRenew) -> ErrorCode | None:
-    """Why an end is refused: there is nothing to commit, or it was ended the other way."""
+    """Return why an end is refused: there is nothing to commit, or it ended the other way."""
     known = decision.transaction
     if _repeats(known, end):
         ended = COMPLETE_COMMIT if end.commits else COMPLETE_ABORT
@@ -345,18 +345,18 @@ def renewing_otherwise(decision: TransactionDecision, end: EndAndRenew) -> Error
 
 
 def ending_otherwise(decision: TransactionDecision, end: EndAndRenew) -> ErrorCode:
-    """Why an end is refused while another is on its way."""
+    """Return why an end is refused while another one is in progress."""
     same = decision.state is (PREPARE_COMMIT if end.commits else PREPARE_ABORT)
     return ErrorCode.CONCURRENT_TRANSACTIONS if same else ErrorCode.INVALID_TXN_STATE
 
 
 def has_ended(decision: TransactionDecision, end: EndAndRenew) -> bool:
-    """Whether this end has been carried out before."""
+    """Return whether this end has been carried out before."""
     return _repeats(decision.transaction, end)
 
 
 def tell_next(decision: TransactionDecision, end: EndAndRenew) -> None:
-    """Answer as the first time."""
+    """Repeat the first answer."""
     usable = _usable(decision.transaction, end.fresh_id)
     if usable is not decision.transaction:
         decision.become(usable)
@@ -364,9 +364,9 @@ def tell_next(decision: TransactionDecision, end: EndAndRenew) -> None:
 
 
 def prepare_and_renew(decision: TransactionDecision, end: EndAndRenew) -> None:
-    """Decide how the transaction ends; its markers have the epoch that the producer goes on with.
+    """Decide the outcome; its markers have the epoch that the producer continues with.
 
-    So what an earlier epoch still has on its way is refused by every partition it was in.
+    So every partition refuses writes of an earlier epoch that are still in flight.
     """
     known = decision.transaction
     next_id = end.fresh_id if known.is_exhausted else -1

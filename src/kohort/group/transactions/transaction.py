@@ -1,4 +1,4 @@
-"""A transactional producer as the log knows it, and the record that says so."""
+"""A transactional producer as it is in the log, and its record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_EPOCH = 0x7FFF
 
 
 class TransactionState(State):
-    """How far a producer's transaction is; the values are the names that Kafka's tools print."""
+    """The state of a producer's transaction; the values are the names that Kafka's tools print."""
 
     DEAD = "Dead"
     EMPTY = "Empty"
@@ -49,15 +49,15 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
     Attributes:
         transactional_id: Its name.
-        state: How far its transaction is; DEAD: the producer is unknown.
-        producer_id: Its number.
+        state: The state of its transaction; DEAD: the producer is unknown.
+        producer_id: Its id.
         epoch: Its epoch: a later one fences the earlier ones.
         last_epoch: The epoch before the last InitProducerId, of which the same request may come
             again; not in the log.
-        previous_producer_id: The number before its epochs were used up, -1 for none.
-        next_producer_id: The number that it gets when this transaction ends, -1: it keeps its own.
+        previous_producer_id: The id before its epochs were used up, -1 for none.
+        next_producer_id: The id it gets when this transaction ends, -1: it keeps its own.
         timeout_ms: How long a transaction may take.
-        partitions: What takes part.
+        partitions: The partitions that take part.
         start_ms: When the transaction began, in milliseconds since 1970; -1 before the first.
         updated_ms: When this was written.
         client_version: Version of the transaction protocol that its client speaks: 2 has a new
@@ -79,12 +79,12 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there is no further epoch for a client."""
+        """Return whether there is no further epoch for a client."""
         return self.epoch >= MAX_EPOCH - 1
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is decided how the transaction ends, and its partitions are to be told."""
+        """Return whether the outcome is decided and its partitions have yet to learn it."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -99,7 +99,7 @@ Transactions = Map[str, Transaction]
 
 
 def record_of(transaction: Transaction) -> TransactionRecord:
-    """Return the record of a producer as it is, of one that is DEAD its tombstone."""
+    """Return a producer's record; for one that is DEAD, its tombstone."""
     key = TransactionKey(transactional_id=transaction.transactional_id)
     if transaction.state is TransactionState.DEAD:
         return TransactionRecord(key, None)
@@ -137,7 +137,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int,
 
 
 def fold(known: Transactions, record: TransactionRecord) -> Transactions:
-    """Return what is known after one more record. A tombstone for nothing is legal.
+    """Return the producer after one more record. A tombstone for an unknown producer is legal.
 
     Raises:
         RemoteProtocolError: The record is in a state that no version of the log has.

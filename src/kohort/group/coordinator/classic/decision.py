@@ -1,4 +1,4 @@
-"""What one event does to one classic group, while its handlers run."""
+"""The effects of one event on one classic group, while its handlers run."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from kohort.group.coordinator.events import PendingExpired
 
 
 class ClassicDecision(LiveGroupDecision[ClassicGroup], kw_only=True):
-    """One group, and what is to be done about it."""
+    """One group, and the effects on it."""
 
     @property
     def state(self) -> GroupState:
-        """The group's state."""
+        """Return the group's state."""
         return self.group.state
 
     @property
     def existing(self) -> ClassicGroup:
-        """The group; one that is not there is `DEAD`."""
+        """Return the group; a missing one is `DEAD`."""
         return self.group
 
     def write_group(self, assignments: dict[str, bytes]) -> None:
@@ -25,7 +25,7 @@ class ClassicDecision(LiveGroupDecision[ClassicGroup], kw_only=True):
         self.records.append(group_record(self.group, assignments, self.wall_ms))
 
     def ended(self) -> None:
-        """C57, C60: no member comes back with an id that was given out."""
+        """C57, C60: no member can join with an id that was handed out before."""
         for member_id in self.group.pending:
             self.cancel(PendingExpired(self.group.group_id, member_id))
         self.enter(GroupState.DEAD)

@@ -1,4 +1,4 @@
-"""What happens when time is up, of members and phases of a rebalance, and when a shard loads."""
+"""Expired deadlines of members and rebalance phases, and the start of a loaded shard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kohort.group.events import Cause
 
 
 def is_parked(decision: ClassicDecision, expired: SessionExpired) -> bool:
-    """C17: whether the member waits for us, which counts as being alive.
+    """C17: return whether a request of the member is parked, which proves that it is alive.
 
     Not so for a new member: nothing would tell us that its client has given up.
     """
@@ -35,7 +35,7 @@ def spare(_decision: ClassicDecision, _expired: SessionExpired) -> None:
 
 
 def expire_member(decision: ClassicDecision, expired: SessionExpired) -> None:
-    """C46: the member is out."""
+    """C46: remove the member."""
     rebalance.remove_member(decision, expired.member_id, Cause.SESSION_EXPIRED)
     rebalance.start_or_continue(decision, Cause.SESSION_EXPIRED, expired.member_id)
 
@@ -46,23 +46,23 @@ def expire_pending(decision: ClassicDecision, expired: PendingExpired) -> None:
 
 
 def expire_pending_join(decision: ClassicDecision, expired: PendingExpired) -> None:
-    """C15, C16: it may have been the last one that the group waited for."""
+    """C15, C16: the group may have waited for this member only."""
     expire_pending(decision, expired)
     rebalance.complete_if_all_joined(decision)
 
 
 def expire_join(decision: ClassicDecision, _expired: JoinExpired) -> None:
-    """C21: go on with those who are there."""
+    """C21: continue with the members that have joined."""
     rebalance.complete(decision)
 
 
 def expire_initial_delay(decision: ClassicDecision, _expired: InitialDelayExpired) -> None:
-    """C20: enough waited, or a member came and it pays to wait a little more."""
+    """C20: the delay is over, unless a member has joined and it pays to wait a little longer."""
     rebalance.extend_or_end_initial_delay(decision)
 
 
 def expire_sync(decision: ClassicDecision, _expired: SyncExpired) -> None:
-    """C42: who did not ask for its assignment is out; works for a missing leader too."""
+    """C42: remove members that did not ask for their assignment, also a missing leader."""
     absent = sorted(decision.group.unsynced)
     for member_id in absent:
         rebalance.remove_member(decision, member_id, Cause.SYNC_TIMED_OUT)
@@ -73,7 +73,7 @@ def expire_sync(decision: ClassicDecision, _expired: SyncExpired) -> None:
 
 
 def release(decision: ClassicDecision, _unload: Unload) -> None:
-    """C73: answer parked requests that the coordinator is another one now."""
+    """C73: answer parked requests: another broker is the coordinator now."""
     group = decision.group
     for member_id in sorted({*group.joining, *group.syncing}):
         rebalance.refuse_parked(decision, member_id, ErrorCode.NOT_COORDINATOR)
@@ -81,7 +81,7 @@ def release(decision: ClassicDecision, _unload: Unload) -> None:
 
 
 def is_too_large(decision: ClassicDecision, _loaded: LoadFinished) -> bool:
-    """C72: whether `group.max.size` was lowered in the meantime."""
+    """C72: return whether `group.max.size` was lowered in the meantime."""
     return len(decision.group.members) > decision.config.group_max_size
 
 
@@ -92,18 +92,18 @@ def restart_sessions(decision: ClassicDecision, _loaded: LoadFinished) -> None:
 
 
 def was_never_led(decision: ClassicDecision, _loaded: LoadFinished) -> bool:
-    """K47: whether the group was a consumer group, and its first rebalance was not over."""
+    """K47: return whether it was a consumer group, and its first rebalance was not over."""
     stored = STORED.of(decision.log).get(decision.group.group_id)
     return stored is not None and bool(stored.members) and stored.leader is None
 
 
 def begin_again(decision: ClassicDecision, loaded: LoadFinished) -> None:
-    """K47: no member has taken over yet what the consumers had."""
+    """K47: rebalance: no member has taken over the consumers' partitions yet."""
     restart_sessions(decision, loaded)
     rebalance.prepare(decision, Cause.COORDINATOR_UNLOADED, "")
 
 
 def shrink(decision: ClassicDecision, loaded: LoadFinished) -> None:
-    """C72: a rebalance, in which the last to come find no room (C14)."""
+    """C72: rebalance; the last members to join find no room (C14)."""
     restart_sessions(decision, loaded)
     rebalance.prepare(decision, Cause.GROUP_TOO_LARGE, "")

@@ -1,4 +1,4 @@
-"""Classic groups in the log: the values, and how records add up to them (C70, C72).
+"""Classic groups in the log: their values, and the fold of their records (C70, C72).
 
 Only the subscription for the chosen assignor is written, so after a load a member that joins again
 with its whole list counts as changed (KAFKA-2017).
@@ -39,7 +39,7 @@ class StoredGroup(Struct, frozen=True):
     members: Map[str, StoredMember]
 
     def assignment_of(self, member_id: str) -> bytes:
-        """Return what a member was given; members the leader forgot got nothing (C41)."""
+        """Return a member's assignment; members that the leader left out have none (C41)."""
         member = self.members.get(member_id)
         return member.assignment if member else b""
 
@@ -74,12 +74,12 @@ STORED: GroupsPart[StoredGroup] = GroupsPart("classic")
 
 
 def apply(log: L, record: GroupRecord) -> L:
-    """Add the record of a group, or forget it."""
+    """Add or delete a group by its record."""
     key, value = cast("GroupMetadataKey", record.key), record.value
     stored = stored_group(value) if isinstance(value, GroupMetadataValue) else None
     return STORED.with_entry(log, key.group, stored)
 
 
 def group_tombstone(group_id: str) -> GroupRecord:
-    """Return the record that forgets a group."""
+    """Return the record that deletes a group."""
     return GroupRecord(GroupMetadataKey(group=group_id), None)

@@ -67,9 +67,9 @@ class Member(Struct, frozen=True, kw_only=True):
         group_instance_id: Id that its operator gave it (KIP-345), None for a dynamic member.
         client_id: From the header of its join.
         client_host: Where it joined from.
-        rebalance_timeout_ms: How long it may take to join again.
+        rebalance_timeout_ms: Its limit for joining again.
         session_timeout_ms: How long it may be silent.
-        protocols: Assignors that it knows, the one it likes best first.
+        protocols: Its assignors, in order of preference.
         is_new: Whether its first join is still parked: then it has no session yet (C17).
     """
 
@@ -84,7 +84,7 @@ class Member(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes in the log: what its client chose freely."""
+        """Return its approximate size in the log: the fields that its client chose freely."""
         ids = (self.member_id, self.group_instance_id or "", self.client_id)
         lists = sum(len(each.name) + len(each.metadata) for each in self.protocols)
         return lists + sum(map(len, ids))
@@ -104,7 +104,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         leader: Member id of the leader, None when there is none.
         members: Members by member id.
         static: Member ids by group instance id.
-        pending: Ids given out that have not come back yet, with the deadline of each running (C15).
+        pending: Ids handed out and not used yet, each with a running deadline (C15).
         size: About how many bytes the members take in the log; kept with `members`.
         support: How many members know each assignor; kept with `members`, for O(1) checks.
         joining: Members whose JoinGroup is parked.
@@ -137,7 +137,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def all_joined(self) -> bool:
-        """Whether all joins are parked and no client is to come back with its id (C16)."""
+        """Return whether all joins are parked and no handed-out id is pending (C16)."""
         return len(self.joining) == len(self.members) and not self.pending
 
     @property
@@ -152,7 +152,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
     # ----------------------------------------------------------------------------- who belongs
 
     def with_member(self, member: Member) -> ClassicGroup:
-        """Add a member, or put one with the same id in its place."""
+        """Add a member, or replace the one with the same id."""
         old = self.members.get(member.member_id)
         static = self.static
         if member.group_instance_id is not None:
@@ -168,7 +168,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         )
 
     def without_member(self, member_id: str) -> ClassicGroup:
-        """Remove a member or a pending id. A leader's role goes to some other member (C25)."""
+        """Remove a member or a pending id. Another member takes over a leader's role (C25)."""
         member = self.members.get(member_id)
         if member is None:
             return replace(self, pending=_without(self.pending, member_id))
@@ -196,10 +196,10 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
     def commit_error(
         self, commit: RequestArrived[OffsetCommitRequest], _topics: TopicsImage
     ) -> ErrorCode | None:
-        """C50, C51: what a fenced member commits must not count (it may not own the partitions).
+        """C50, C51: a fenced member's commit must not count (it may not own the partitions).
 
-        A commit that claims no generation is of a tool, or of a consumer that assigns partitions by
-        hand. Both may store positions under a group's name.
+        A commit without a generation comes from a tool, or from a consumer with manually assigned
+        partitions. Both may store positions under a group's name.
         """
         request = commit.request
         generation = request.generation_id_or_member_epoch
@@ -210,12 +210,12 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
             return ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION
         error = generation_error(self, request.member_id, request.group_instance_id, generation)
         if error is None and self.state is GroupState.COMPLETING_REBALANCE:
-            # Between two generations it is not known who will own what.
+            # Between two generations the next owners are not known.
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
-        """C53: a member that is named has to be one, and of this generation."""
+        """C53: a named member must exist, in this generation."""
         generation = request.generation_id
         named = generation >= 0 or request.member_id or request.group_instance_id is not None
         if not named or (generation < 0 and self.state in (GroupState.DEAD, GroupState.EMPTY)):
@@ -235,14 +235,14 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         return None if self.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def offset_deletion_error(self) -> ErrorCode | None:
-        """C56: where the members are not consumers, it is unknown which positions they need."""
+        """C56: if the members are not consumers, the positions they need are unknown."""
         if self.state is GroupState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         in_use = self.state is not GroupState.EMPTY and self.protocol_type != PROTOCOL_TYPE
         return ErrorCode.NON_EMPTY_GROUP if in_use else None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, or may (C56, C61).
+        """Return whether a member reads the topic, or may (C56, C61).
 
         Metadata that cannot be read keeps every topic. A group that is not of consumers subscribes
         to nothing that the coordinator knows of. A member whose first join is parked counts only
@@ -263,24 +263,24 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         return self.state is GroupState.EMPTY or (self.state is GroupState.STABLE and are_consumers)
 
     def unused_since(self, log: GroupLog) -> int | None:
-        """C60: without members, positions go some time after the last member did."""
+        """C60: without members, positions expire some time after the last member left."""
         stored = STORED.of(log).get(self.group_id)
         if self.state is not GroupState.EMPTY or stored is None or not stored.protocol_type:
             return None
         return stored.state_timestamp if stored.state_timestamp >= 0 else None
 
     def is_in(self, log: GroupLog) -> bool:
-        """Whether a record of it was written."""
+        """Return whether it was written to the log."""
         return self.group_id in STORED.of(log)
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
-        """Return the record that forgets it."""
+        """Return the record that deletes it."""
         return (group_tombstone(self.group_id),)
 
     def described(self, log: GroupLog, version: int) -> DescribedGroup:
-        """C58: what its members asked for is shown only while it is stable.
+        """C58: the members' subscriptions are shown only while it is stable.
 
-        What they got last is shown always, also while they join again.
+        Their last assignments are always shown, also while they join again.
         """
         if self.state is GroupState.DEAD:
             return not_found(self.group_id, version, f"Group {self.group_id} not found.")
@@ -345,7 +345,7 @@ def _recount(
 def member_error(
     group: ClassicGroup, member_id: str, group_instance_id: str | None
 ) -> ErrorCode | None:
-    """Return why a sender is not the member it says it is, None if it is (C18)."""
+    """Return why a sender is not the member it claims to be, None if it is (C18)."""
     if group_instance_id is not None:
         holder = group.static.get(group_instance_id)
         if holder is None:
@@ -360,7 +360,7 @@ def member_error(
 def generation_error(
     group: ClassicGroup, member_id: str, group_instance_id: str | None, generation: int
 ) -> ErrorCode | None:
-    """Return as `member_error`, then whether the generation is another one."""
+    """Return as `member_error`, then whether the generation differs."""
     error = member_error(group, member_id, group_instance_id)
     if error is None and generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
@@ -371,7 +371,7 @@ def generation_error(
 
 
 def is_consistent(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Whether a join fits the group: same type, and an assignor that all members know (C13).
+    """Return whether a join fits the group: same type, and an assignor that all members know (C13).
 
     A group without members needs a type and an assignor, and takes any.
     """
@@ -388,7 +388,7 @@ def candidates(group: ClassicGroup) -> frozenset[str]:
 
 
 def choose(group: ClassicGroup) -> str:
-    """Return the assignor with most votes (C24).
+    """Return the assignor with the most votes (C24).
 
     Each member votes for the first of its list that all members know. Kafka leaves open who wins a
     tie; here it is the name that sorts first, so that the same group always chooses the same.

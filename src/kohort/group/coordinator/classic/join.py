@@ -25,9 +25,9 @@ from kohort.wire.messages.membership import JoinGroupRequest
 
 Join: TypeAlias = RequestArrived[JoinGroupRequest]
 
-# KIP-394: from this version on a client comes back with the id it was told.
+# KIP-394: from this version on a client joins again with the id it was given.
 _MEMBER_ID_REQUIRED_SINCE = 4
-# Of four bytes each at most, in a string of 32,767 bytes.
+# Of at most four bytes each, in a string of 32,767 bytes.
 _ID_PREFIX_MAX = 8_000
 _NOBODY = Member(
     member_id="",
@@ -51,13 +51,13 @@ def _refuse(
 
 
 def is_session_timeout_allowed(config: CoordinatorConfig, request: JoinGroupRequest) -> bool:
-    """C10: whether a member may be silent for so long, or so short."""
+    """C10: return whether a session timeout is within the limits."""
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     return shortest <= request.session_timeout_ms <= longest
 
 
 def session_timeout_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C10: a group cannot watch over a member that wants to be silent for so long, or so short."""
+    """C10: the session timeout is too long or too short to watch over the member."""
     allowed = is_session_timeout_allowed(decision.config, join.request)
     return None if allowed else ErrorCode.INVALID_SESSION_TIMEOUT
 
@@ -71,7 +71,7 @@ def member_id_error(_decision: ClassicDecision, join: Join) -> ErrorCode | None:
 
 
 def create_group(decision: ClassicDecision, _join: Join) -> None:
-    """C11: the first join makes the group and writes it to the log, so that it is found again."""
+    """C11: the first join creates the group and writes it to the log, so that it is found again."""
     decision.enter(GroupState.EMPTY)
     decision.write_group({})
 
@@ -80,7 +80,7 @@ def create_group(decision: ClassicDecision, _join: Join) -> None:
 
 
 def size_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C14: one member wants more room than any may have.
+    """C14: one member needs more space than any may have.
 
     Kafka fails when it writes the group, and with it all members; here only the sender does.
     """
@@ -89,7 +89,7 @@ def size_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
 
 
 def is_full(decision: ClassicDecision, join: Join) -> bool:
-    """C14 (KIP-389): whether the group has no room for this join."""
+    """C14 (KIP-389): return whether the group has no room for this join."""
     group, member_id, limit = decision.group, join.request.member_id, decision.config.group_max_size
     pending_max = decision.config.group_max_pending_members
     if needs_member_id(decision, join) and len(group.pending) >= pending_max:
@@ -103,13 +103,13 @@ def is_full(decision: ClassicDecision, join: Join) -> bool:
     ):
         return True
     if group.state is GroupState.PREPARING_REBALANCE:
-        # Counted are those who are there again, so the first to come may stay.
+        # Only members that have joined again count, so the first to join may stay.
         return member_id not in group.joining and len(group.joining) >= limit
     return member_id not in group.members and len(group.members) >= limit
 
 
 def refuse_full(decision: ClassicDecision, join: Join) -> None:
-    """C14: the one too many is out; Kafka would wait for it until time is up."""
+    """C14: remove the member without room; Kafka would wait for it until the timeout."""
     member_id = join.request.member_id
     _refuse(decision, join, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
     if member_id in decision.group.members:
@@ -130,7 +130,7 @@ def protocol_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
 
 
 def needs_member_id(_decision: ClassicDecision, join: Join) -> bool:
-    """C15: a new dynamic member whose client can come back with an id."""
+    """C15: return whether a new dynamic member can join again with an id."""
     return requires_member_id(join)
 
 
@@ -151,12 +151,12 @@ def hand_out_member_id(decision: ClassicDecision, join: Join) -> None:
 
 
 def _new_member_id(prefix: str, join: Join) -> str:
-    """C15: the client's own name and a unique part, cut to what a string of the protocol holds."""
+    """C15: the client's own name and a unique part, cut to the maximum length of a string."""
     return f"{prefix[:_ID_PREFIX_MAX]}-{join.unique_id}"
 
 
 def is_new(decision: ClassicDecision, join: Join) -> bool:
-    """Whether the join adds a member: no id yet, or one that was just handed out (C15)."""
+    """Return whether the join adds a member: no id yet, or one just handed out (C15)."""
     request = join.request
     if request.member_id:
         return request.member_id in decision.group.pending and request.group_instance_id is None
@@ -183,7 +183,7 @@ def add_member(decision: ClassicDecision, join: Join) -> None:
 
 
 def _typed(group: ClassicGroup, join: Join) -> ClassicGroup:
-    """The first member says what kind of group it is."""
+    """Set the group's type from the first member."""
     if group.members:
         return group
     return replace(group, protocol_type=join.request.protocol_type)
@@ -217,7 +217,7 @@ def park_join(group: ClassicGroup, join: Join, member_id: str) -> ClassicGroup:
 
 
 def identity_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C18: the sender is not the member it says it is."""
+    """C18: the sender is not the member it claims to be."""
     request = join.request
     if not request.member_id:
         return None
@@ -225,30 +225,30 @@ def identity_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
 
 
 def is_leader(decision: ClassicDecision, join: Join) -> bool:
-    """Whether the leader joins again."""
+    """Return whether the leader joins again."""
     return join.request.member_id == decision.group.leader
 
 
 def says_something_new(decision: ClassicDecision, join: Join) -> bool:
-    """C19: whether assignors or subscription differ from what the member said before."""
+    """C19: return whether assignors or subscription have changed."""
     member = decision.group.members[join.request.member_id]
     return member.protocols != tuple(Protocol(p.name, p.metadata) for p in join.request.protocols)
 
 
 def tell_generation(decision: ClassicDecision, join: Join) -> None:
-    """C19: nothing has changed, the answer to an earlier join may have been lost: say it again."""
+    """C19: nothing has changed and the answer to an earlier join may be lost: repeat it."""
     response = rebalance.current_generation(decision.group, join.request.member_id)
     decision.reply(join.token, response, join.version)
 
 
 def rejoin(decision: ClassicDecision, join: Join) -> None:
-    """C19: park the join of a member that is there again."""
+    """C19: park the join of a member that joins again."""
     _park_again(decision, join)
     rebalance.complete_if_all_joined(decision)
 
 
 def rejoin_changed(decision: ClassicDecision, join: Join) -> None:
-    """C19: a member that asks for something else starts a rebalance."""
+    """C19: a member with a changed subscription starts a rebalance."""
     _park_again(decision, join)
     member_id, reason = join.request.member_id, join.request.reason or ""
     rebalance.prepare(decision, Cause.SUBSCRIPTION_CHANGED, member_id, reason)
@@ -262,7 +262,7 @@ def rejoin_leader(decision: ClassicDecision, join: Join) -> None:
 
 
 def _park_again(decision: ClassicDecision, join: Join) -> None:
-    """Take over what the member says now. A join of it that is still parked was given up by it."""
+    """Update the member from the join. An earlier join that is still parked was given up."""
     member_id = join.request.member_id
     before = decision.group.members[member_id]
     rebalance.refuse_parked(decision, member_id, ErrorCode.REBALANCE_IN_PROGRESS)

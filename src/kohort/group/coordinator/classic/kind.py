@@ -1,4 +1,4 @@
-"""Classic groups as a kind of group: which requests and records are theirs, how one is found."""
+"""Classic groups as a kind of group: their requests and records, and how a group is found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PROTOCOL_NAMED_SINCE = 5
 
 
 def _check_sync(arrived: RequestArrived[Message]) -> ErrorCode | None:
-    """C40 (KIP-559): from version 5 on a sync names what the group is, before all else."""
+    """C40 (KIP-559): from version 5 on a sync names the type and assignor, checked first."""
     request = cast("SyncGroupRequest", arrived.request)
     unnamed = request.protocol_type is None or request.protocol_name is None
     if unnamed and arrived.version >= _PROTOCOL_NAMED_SINCE:
@@ -40,9 +40,9 @@ def _check_sync(arrived: RequestArrived[Message]) -> ErrorCode | None:
 
 
 def find(session: SessionState, log: GroupLog, group_id: str) -> ClassicGroup:
-    """Return a group: the live one, or the empty one in the log, or one that does not exist.
+    """Return a group: the live one, the empty one in the log, or a missing one.
 
-    A name with nothing but positions is an empty group, too (C50).
+    A name that has only positions is an empty group, too (C50).
     """
     group = LIVE.of(session).get(group_id)
     if group is not None:
@@ -55,7 +55,7 @@ def find(session: SessionState, log: GroupLog, group_id: str) -> ClassicGroup:
 
 
 def keep(session: S, group: ClassicGroup) -> S:
-    """Return the session with a group, or without it if the log alone says all about it."""
+    """Return the session with a group, or without it if the log has its whole state."""
     in_log = group.state is GroupState.DEAD or (
         group.state is GroupState.EMPTY and not group.pending
     )
@@ -63,7 +63,7 @@ def keep(session: S, group: ClassicGroup) -> S:
 
 
 def run(shard: ShardDecision, group_id: str, trigger: type[object], event: object) -> None:
-    """Put an event to one group, and take over what it leads to."""
+    """Run an event on one group, and collect its effects."""
     before = find(shard.session, shard.log, group_id)
     session = shard.session
     decision = ClassicDecision(
@@ -104,7 +104,7 @@ class ClassicKind(LiveKind[ClassicGroup]):
         return find(session, log, group_id)
 
     def load(self, shard: ShardDecision, group_id: str, event: LoadFinished) -> None:
-        """C72: a group that has members comes back to life."""
+        """C72: restore a group that has members."""
         stored = STORED.of(shard.log).get(group_id)
         if stored is not None and stored.members:
             group = find(shard.session, shard.log, group_id)

@@ -13,7 +13,7 @@ from kohort.wire.messages.membership import MemberIdentity
 
 
 def leave(decision: ClassicDecision, leaving: Leave) -> None:
-    """C47: take out who belongs to the group, then see once what that means for it.
+    """C47: remove the given members, then react once.
 
     A member that is not in it, or a missing group, is an error of each member, not of the call.
     """
@@ -30,7 +30,7 @@ def _take_out(decision: ClassicDecision, identity: MemberIdentity) -> ErrorCode:
     group, instance = decision.group, identity.group_instance_id
     member_id = identity.member_id
     if not member_id and instance is not None:
-        # An operator removes a static member by the name it has.
+        # An operator removes a static member by its instance id.
         member_id = group.static.get(instance, "")
     if member_id not in group.pending:
         error = member_error(group, member_id, instance)

@@ -28,7 +28,7 @@ STABLE = GroupState.STABLE
 def start_or_continue(
     decision: ClassicDecision, cause: Cause, member_id: str, reason: str = ""
 ) -> None:
-    """React to a change of the group: rebalance, or see whether the running one is complete."""
+    """React to a change of the group: rebalance, or check whether the running one is complete."""
     if decision.state is PREPARING:
         complete_if_all_joined(decision)
     else:
@@ -46,16 +46,16 @@ def prepare(decision: ClassicDecision, cause: Cause, member_id: str, reason: str
     if initial:
         _start_initial_delay(decision)
     elif decision.group.all_joined or not decision.group.members:
-        complete(decision)  # there is no member whose time-out could be waited for
+        complete(decision)  # there is no member whose time-out could apply
     else:
         # C21: the slowest member decides how long all wait.
         decision.start(JoinExpired(decision.group.group_id), decision.group.rebalance_timeout_ms)
 
 
 def _send_back_syncing(decision: ClassicDecision) -> None:
-    """C26: who waits for an assignment of the old generation has to join again.
+    """C26: members that wait for an assignment of the old generation have to join again.
 
-    Its session may have run out while it waited (C17): nothing else would watch over it now.
+    A session may have expired during the wait (C17), so all of them start again.
     """
     for member_id, parked in sorted(decision.group.syncing.items()):
         decision.reply(parked.token, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), parked.version)
@@ -98,12 +98,12 @@ def complete_if_all_joined(decision: ClassicDecision) -> None:
 
 
 def complete(decision: ClassicDecision) -> None:
-    """End the first phase: drop who did not come, and begin a generation with the others."""
+    """End the first phase: drop absent members, and begin a generation with the others."""
     decision.cancel(JoinExpired(decision.group.group_id))
     _drop_absent(decision)
     group = decision.group
     if group.members and not group.joining:
-        # C22: only static members, none of them there. Wait for one, or for all to expire.
+        # C22: only static members, all absent. Wait for one, or for all to expire.
         decision.start(JoinExpired(group.group_id), group.rebalance_timeout_ms)
         return
     if group.members:
@@ -113,7 +113,7 @@ def complete(decision: ClassicDecision) -> None:
 
 
 def _drop_absent(decision: ClassicDecision) -> None:
-    """C21: dynamic members that did not join again are out; static ones may still come."""
+    """C21: remove dynamic members that did not join again; static ones may still come."""
     absent = [
         member
         for member in decision.group.sorted_members()
@@ -185,7 +185,7 @@ def _settle_members(decision: ClassicDecision, member_ids: list[str]) -> None:
 def current_generation(
     group: ClassicGroup, member_id: str, *, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """Return the answer to a member's join that tells it the present generation."""
+    """Return the answer to a join that carries the present generation."""
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=group.generation,
@@ -210,7 +210,7 @@ def _members_for_leader(group: ClassicGroup) -> tuple[JoinGroupResponseMember, .
 
 
 def restart_session(decision: ClassicDecision, member: Member) -> None:
-    """Count the member's session from now."""
+    """Start the member's session from now."""
     decision.start(
         SessionExpired(decision.group.group_id, member.member_id), member.session_timeout_ms
     )
@@ -219,7 +219,7 @@ def restart_session(decision: ClassicDecision, member: Member) -> None:
 def remove_member(
     decision: ClassicDecision, member_id: str, cause: Cause, reason: str = ""
 ) -> None:
-    """Take a member, or an id that was only given out, out of the group.
+    """Remove a member, or an id that was only handed out, from the group.
 
     A request of it that is parked is answered UNKNOWN_MEMBER_ID: its sender joins as new.
     """
@@ -234,7 +234,7 @@ def remove_member(
 
 
 def refuse_parked(decision: ClassicDecision, member_id: str, code: ErrorCode) -> None:
-    """Answer whatever request of a member is parked with an error."""
+    """Answer a member's parked requests with an error."""
     joining: Parked | None = decision.group.joining.get(member_id)
     if joining is not None:
         decision.reply(

@@ -12,18 +12,18 @@ from kohort.group.coordinator.events import SessionExpired
 from kohort.group.events import Cause
 from kohort.values import replace
 
-# KIP-814: from this version on the leader can be told to leave the assignment as it is.
+# KIP-814: from this version on the leader can be told to keep the assignment.
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
 def returns(decision: ClassicDecision, join: Join) -> bool:
-    """C30: whether a known instance joins without its member id, as it does after a restart."""
+    """C30: return whether a known instance joins without its member id, as after a restart."""
     request = join.request
     return not request.member_id and request.group_instance_id in decision.group.static
 
 
 def returns_unchanged(decision: ClassicDecision, join: Join) -> bool:
-    """C31: whether it comes back and the group would go on with the same assignor."""
+    """C31: return whether it returns and the group would keep the same assignor."""
     if not returns(decision, join):
         return False
     old_id = decision.group.static[join.request.group_instance_id or ""]
@@ -54,13 +54,13 @@ def swap_quietly(decision: ClassicDecision, join: Join) -> None:
 
 
 def swap(decision: ClassicDecision, join: Join) -> None:
-    """C32: it comes back while all members join: its new join counts."""
+    """C32: it returns while all members join: its new join counts."""
     _park(decision, join)
     rebalance.complete_if_all_joined(decision)
 
 
 def swap_and_rebalance(decision: ClassicDecision, join: Join) -> None:
-    """C32: it comes back with other assignors, or after the leader was told its old id."""
+    """C32: it returns with other assignors, or after the leader learned its old id."""
     new_id = _park(decision, join)
     rebalance.prepare(decision, Cause.MEMBER_REPLACED, new_id, join.request.reason or "")
 
@@ -72,7 +72,7 @@ def _park(decision: ClassicDecision, join: Join) -> str:
 
 
 def _swap(decision: ClassicDecision, join: Join) -> str:
-    """C30: put the newcomer in the place of the old member; the old one, if it lives, is fenced."""
+    """C30: replace the old member by the newcomer; the old one, if alive, is fenced."""
     instance = join.request.group_instance_id or ""
     old_id = decision.group.static[instance]
     rebalance.refuse_parked(decision, old_id, ErrorCode.FENCED_INSTANCE_ID)

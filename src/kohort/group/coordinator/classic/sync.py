@@ -1,4 +1,4 @@
-"""SyncGroup (C40-C43), and the signs of life: Heartbeat (C44) and OffsetCommit (C51)."""
+"""SyncGroup (C40-C43), and signs of life: Heartbeat (C44) and OffsetCommit (C51)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ALIVE = HeartbeatResponse(error_code=ErrorCode.NONE)
 
 
 def sync_error(decision: ClassicDecision, sync: Sync) -> ErrorCode | None:
-    """C40: whether the sender, its generation or its protocol is not the group's."""
+    """C40: return why a sync is refused: unknown sender, other generation or other protocol."""
     group, request = decision.group, sync.request
     error = generation_error(
         group, request.member_id, request.group_instance_id, request.generation_id
@@ -50,7 +50,7 @@ def send_back(decision: ClassicDecision, sync: Sync) -> None:
 
 
 def is_leader(decision: ClassicDecision, sync: Sync) -> bool:
-    """Whether the leader hands over the assignment."""
+    """Return whether the leader sends the assignment."""
     return sync.request.member_id == decision.group.leader
 
 
@@ -93,7 +93,7 @@ def tell_assignment(decision: ClassicDecision, sync: Sync) -> None:
 
 
 def _note_synced(decision: ClassicDecision, member_id: str) -> None:
-    """C42: when the last one has asked, the wait is over."""
+    """C42: when the last member has asked, the wait is over."""
     group = decision.group
     if member_id not in group.unsynced:
         return
@@ -130,7 +130,7 @@ def _partitions(data: bytes) -> tuple[TopicPartition, ...] | None:
 
 
 def heartbeat_error(decision: ClassicDecision, heartbeat: Heartbeat) -> ErrorCode | None:
-    """C18, C44: whether it is of a stranger, or of an older generation."""
+    """C18, C44: return why a heartbeat is refused: unknown sender, or older generation."""
     request = heartbeat.request
     return generation_error(
         decision.group, request.member_id, request.group_instance_id, request.generation_id
@@ -138,13 +138,13 @@ def heartbeat_error(decision: ClassicDecision, heartbeat: Heartbeat) -> ErrorCod
 
 
 def accept(decision: ClassicDecision, heartbeat: Heartbeat) -> None:
-    """C44: also before the assignment is there: the member has done its part."""
+    """C44: also before the assignment is ready: the member has done its part."""
     rebalance.restart_session(decision, decision.group.members[heartbeat.request.member_id])
     decision.reply(heartbeat.token, _ALIVE, heartbeat.version)
 
 
 def call_back(decision: ClassicDecision, heartbeat: Heartbeat) -> None:
-    """C44: alive, and asked to join again."""
+    """C44: the member is alive, and is asked to join again."""
     rebalance.restart_session(decision, decision.group.members[heartbeat.request.member_id])
     response = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
     decision.reply(heartbeat.token, response, heartbeat.version)
@@ -154,13 +154,13 @@ def call_back(decision: ClassicDecision, heartbeat: Heartbeat) -> None:
 
 
 def create_and_store(decision: ClassicDecision, commit: services.Commit) -> None:
-    """C50: the positions make the group."""
+    """C50: storing the positions creates the group."""
     services.store(decision, commit)
     if decision.records:
         decision.enter(GroupState.EMPTY)
 
 
 def store_and_stay(decision: ClassicDecision, commit: services.Commit) -> None:
-    """C51: a commit also says that the member is alive."""
+    """C51: a commit also shows that the member is alive."""
     rebalance.restart_session(decision, decision.group.members[commit.request.member_id])
     services.store(decision, commit)

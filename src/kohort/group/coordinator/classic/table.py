@@ -1,4 +1,4 @@
-"""The coordinator's half of the classic protocol: everything that can happen to a group.
+"""The coordinator's half of the classic protocol: every event that can happen to a group.
 
 A group that does not exist is in `DEAD`. In Kafka that state can be met for a moment while a group
 is removed; here one event follows another, so the answers that belong to it cannot arise (C12,
@@ -44,7 +44,7 @@ STABLE = GroupState.STABLE
 EXISTS = (EMPTY, PREPARING, COMPLETING, STABLE)
 HAS_MEMBERS = (PREPARING, COMPLETING, STABLE)
 ANY = (DEAD, *EXISTS)
-# A rebalance that finds all members there goes through PREPARING at once.
+# A rebalance in which all members have joined passes through PREPARING at once.
 REBALANCE = (PREPARING, COMPLETING, EMPTY)
 ENDED = (COMPLETING, EMPTY)
 

@@ -1,8 +1,8 @@
-"""Assignors that run in a member (KIP-848, K60, K61): which one is used, and by which member.
+"""Assignors that run in a member (KIP-848, K60, K61): the choice of assignor and member.
 
 When a new epoch needs a target assignment, and all members know an assignor of their own, one of
 them is asked for it in the answer to its heartbeat. It asks back for the group (prepare), computes,
-and sends the result (install). No member waits for it: each goes on with the target as it was.
+and sends the result (install). No member waits for it: each continues with the old target.
 Whatever goes wrong, the coordinator's own assignor makes the target instead. The two requests are
 in `member_target`.
 """
@@ -32,7 +32,7 @@ _MOST_MEMBERS_AND_PARTITIONS = 250_000
 
 
 def check(request: ConsumerGroupHeartbeatRequest) -> None:
-    """Refuse assignors that are none, or too many.
+    """Refuse invalid or too many assignors.
 
     Raises:
         Refused: INVALID_REQUEST.
@@ -75,7 +75,7 @@ def chosen(decision: ConsumerDecision) -> str | None:
 
 
 def able(decision: ConsumerDecision, name: str) -> frozenset[str]:
-    """Return who may compute: a range of versions that covers all, and no failure so far."""
+    """Return the members that may compute: their version range covers all, and none has failed."""
     group = decision.existing
     entries = {member_id: entry_of(member, name) for member_id, member in group.members.items()}
     versions = [entry.version for entry in entries.values()]
@@ -89,7 +89,7 @@ def able(decision: ConsumerDecision, name: str) -> frozenset[str]:
 
 
 def entry_of(member: Member, name: str) -> ClientAssignor:
-    """Return what a member said of an assignor that it knows."""
+    """Return a member's entry for an assignor that it knows."""
     return next(each for each in member.client_assignors if each.name == name)
 
 
@@ -104,9 +104,9 @@ def _is_too_large(decision: ConsumerDecision) -> bool:
 
 
 def ask(decision: ConsumerDecision) -> bool:
-    """Let a member make the target of the group's epoch; False: the coordinator has to.
+    """Let a member compute the target for the group's epoch; False: the coordinator has to.
 
-    The first capable member whose heartbeat is answered is asked: it is certainly there.
+    The first capable member whose heartbeat is answered is asked: it is certainly alive.
     """
     assignor = chosen(decision)
     if assignor is None:
@@ -116,9 +116,9 @@ def ask(decision: ConsumerDecision) -> bool:
 
 
 def should_compute(decision: ConsumerDecision, member: Member) -> bool:
-    """Whether the answer to this member's heartbeat asks it to compute.
+    """Return whether the answer to this member's heartbeat asks it to compute.
 
-    It does until the result is there, for an answer can be lost.
+    The answers repeat that until the result arrives, because one can be lost.
     """
     group = decision.existing
     run = decision.session.computing.get(group.group_id)
@@ -142,7 +142,7 @@ def should_compute(decision: ConsumerDecision, member: Member) -> bool:
 
 
 def reconsider(decision: ConsumerDecision) -> None:
-    """Take the question back when a member has come that does not know the assignor.
+    """Withdraw the request when a member joins that does not know the assignor.
 
     A member that has asked for the group may still answer for it as it was, unless it has left.
     """
@@ -158,7 +158,7 @@ def _is_known(group: ConsumerGroup, assignor: str) -> bool:
 
 
 def trust_again(decision: ConsumerDecision, member_id: str) -> None:
-    """A member that says something new of its assignors may be asked again."""
+    """Allow a member that announces its assignors again to be asked again."""
     session, group_id = decision.session, decision.group_id
     failed = session.unreliable.get(group_id, frozenset()) - {member_id}
     if failed:
@@ -168,7 +168,7 @@ def trust_again(decision: ConsumerDecision, member_id: str) -> None:
 
 
 def _note(decision: ConsumerDecision, run: Computation, member: Member | None = None) -> None:
-    """Take note of who computes; the time for it runs from when a member is asked."""
+    """Store the member that computes; its time runs from when it is asked."""
     timeout_ms = decision.config.group_consumer_client_assignment_timeout_ms
     if member is not None:
         timeout_ms = min(timeout_ms, max(member.rebalance_timeout_ms, 0))
@@ -178,7 +178,7 @@ def _note(decision: ConsumerDecision, run: Computation, member: Member | None = 
 
 
 def forget(decision: ConsumerDecision) -> None:
-    """Ask no member any more."""
+    """Stop asking any member."""
     computing = decision.session.computing.delete(decision.group_id)
     decision.session = replace(decision.session, computing=computing)
     decision.cancel(ConsumerAssignmentExpired(decision.group_id))

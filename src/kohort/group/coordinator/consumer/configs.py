@@ -1,4 +1,4 @@
-"""Settings that a consumer group has of its own, over those of the broker (KIP-848, K57).
+"""Settings of a consumer group that override those of the broker (KIP-848, K57).
 
 They are for the group's name: they need no member, and they outlive the group. They
 hold from the next heartbeat on.
@@ -41,18 +41,18 @@ NO_CONFIGS: GroupConfigs = Map()
 CONFIGS: GroupsPart[GroupConfigs] = GroupsPart("group configs")
 """What groups have set otherwise than the broker; they need not exist."""
 
-# What is to become of a setting (KIP-339); the other two operations are for lists.
+# The operations on a setting (KIP-339); the other two are for lists.
 SET, DELETE = 0, 1
 _SESSION, _HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 class Setting(Struct, frozen=True):
-    """What a group may set, as fields of `CoordinatorConfig`.
+    """A setting that a group may have, as fields of `CoordinatorConfig`.
 
     Attributes:
-        usual: What holds for groups that do not set it.
-        least: The smallest value that one may set.
-        most: The largest.
+        usual: The field with the default for groups that do not set it.
+        least: The field with the smallest value.
+        most: The field with the largest value.
     """
 
     usual: str
@@ -74,9 +74,9 @@ SETTINGS: Mapping[str, Setting] = {
 
 @lru_cache(maxsize=1_000)
 def effective(config: CoordinatorConfig, own: GroupConfigs) -> CoordinatorConfig:
-    """Return the settings that hold for a group.
+    """Return the effective settings of a group.
 
-    A value that was set under other bounds than today's is brought within these.
+    A value that was set under earlier bounds is clamped to the current ones.
 
     Args:
         config: Settings of the coordinator.
@@ -91,13 +91,13 @@ def effective(config: CoordinatorConfig, own: GroupConfigs) -> CoordinatorConfig
 
 
 def config_of(shard: ShardDecision, group_id: str) -> CoordinatorConfig:
-    """Return the settings that hold for a group: its own where it has any."""
+    """Return the effective settings of a group, its own included."""
     own = CONFIGS.of(shard.log).get(group_id)
     return shard.config if own is None else effective(shard.config, own)
 
 
 def read(log: L, record: GroupRecord) -> L:
-    """Add a record to the log state; settings that are not known here stay, and do nothing."""
+    """Add a record to the log state; unknown settings are kept, and have no effect."""
     key, value = cast("GroupConfigKey", record.key), record.value
     own = None
     if isinstance(value, GroupConfigValue):
@@ -109,7 +109,7 @@ def read(log: L, record: GroupRecord) -> L:
 
 
 def alter(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """Change the settings of groups, each group's as a whole or not at all."""
+    """Change the settings of groups; for each group all of them, or none."""
     request = cast("IncrementalAlterConfigsRequest", arrived.request)
     responses = [_altered(shard, request, each) for each in request.resources]
     shard.reply(arrived, IncrementalAlterConfigsResponse(responses=tuple(responses)))
@@ -164,7 +164,7 @@ def _number(config: CoordinatorConfig, name: str, text: str) -> int:
 
 
 def _check_session(config: CoordinatorConfig, own: GroupConfigs) -> None:
-    """A member that is heard of less often than it may be silent would never stay."""
+    """Refuse a session timeout that the heartbeat interval would always exceed."""
     held = effective(config, own)
     session = held.group_consumer_session_timeout_ms
     if own and session <= held.group_consumer_heartbeat_interval_ms:

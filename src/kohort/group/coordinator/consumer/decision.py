@@ -1,4 +1,4 @@
-"""What one event does to one consumer group, while it is worked out.
+"""The effects of one event on one consumer group, while its handlers run.
 
 `write` also applies the record to the decision's group, so that each step sees what the steps
 before it did; the log state itself changes only when the shell applies the records.
@@ -34,7 +34,7 @@ from kohort.wire.messages.membership import JoinGroupRequest
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """The way between this kind of group and another, of which this kind knows no more (K40).
+    """The way between this kind of group and another, which this kind knows only through it (K40).
 
     Attributes:
         other: Returns the group of the other kind with an id, or one that does not exist.
@@ -55,7 +55,7 @@ class Passage(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerDecision(GroupDecision, kw_only=True):
-    """One group, and what is to be done about it.
+    """One group, and the effects on it.
 
     Attributes:
         group: The group as it will be, None when there is none.
@@ -63,7 +63,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
         passage: The way to another kind of group.
         other: The group of another kind that has this id, as it will be; None while there is a
             consumer group.
-        jobs: Slow work to begin.
+        jobs: Jobs to start.
     """
 
     group: ConsumerGroup | None
@@ -74,12 +74,12 @@ class ConsumerDecision(GroupDecision, kw_only=True):
 
     @property
     def existing(self) -> ConsumerGroup:
-        """The group, which is known to be there."""
+        """Return the group, which is known to exist."""
         assert self.group is not None
         return self.group
 
     def write(self, records: Iterable[GroupRecord]) -> None:
-        """Append records, and see the group as they make it."""
+        """Append records, and apply them to this decision's group."""
         for record in records:
             self.records.append(record)
             key = cast("ConsumerGroupKey", record.key)
@@ -88,12 +88,12 @@ class ConsumerDecision(GroupDecision, kw_only=True):
             )
 
     def hand_over(self, shard: ShardDecision) -> None:
-        """Let the shard have the deadlines and the effects."""
+        """Pass the deadlines and the effects to the shard."""
         GroupDecision.hand_over(self, shard)
         shard.consumer_jobs += self.jobs
 
     def copy(self) -> ConsumerDecision:
-        """Return a decision that goes on from here and can be thrown away."""
+        """Return a copy that continues from here and can be discarded."""
         return replace(
             self,
             records=[*self.records],
@@ -111,7 +111,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
     # ------------------------------------------------------------------------------- the epoch
 
     def bump_epoch(self, cause: Cause, member_id: str, metadata_hash: int | None = None) -> None:
-        """Begin a new epoch of the group: its target assignment has to be made again (K10)."""
+        """Begin a new epoch of the group, which needs a new target assignment (K10)."""
         group = self.existing
         value = self.topics.metadata_hash(group.topics) if metadata_hash is None else metadata_hash
         self.write([log_records.epoch_record(group.group_id, group.epoch + 1, value)])
@@ -120,7 +120,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
     # ------------------------------------------------------------------------------- members
 
     def start_session(self, member_id: str) -> None:
-        """Let a member be silent for the session timeout from now on.
+        """Start a member's session timeout from now.
 
         A classic member has chosen its own (K46).
         """
@@ -136,7 +136,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
         self.start(key, max(member.rebalance_timeout_ms, 0))
 
     def cancel_rebalance(self, member_id: str) -> None:
-        """K30: the member has given up what it had to."""
+        """K30: stop the rebalance timeout: the member has given up its partitions."""
         self.cancel(ConsumerRebalanceExpired(self.existing.group_id, member_id))
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
@@ -149,7 +149,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
     # ------------------------------------------------------------------------------- facts
 
     def say_reconciled(self, member: Member) -> None:
-        """Report what a member has now; topics that are gone are left out."""
+        """Report a member's current partitions, except those of deleted topics."""
         names = self.topics.names
         has = [
             TopicPartition(names[topic_id], number)
@@ -169,7 +169,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
         )
 
     def say_changed(self, before: ConsumerGroup | None, other: Group | None) -> None:
-        """Report the group's state if it is another one now.
+        """Report the group's state if it has changed.
 
         Args:
             before: The group before the event.
@@ -177,7 +177,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
         """
         after = self.group
         if after is None and self.other is not None:
-            return  # what it became speaks for itself
+            return  # the new kind of group reports itself
         old = before.state.value if before else other.state.value if other else "Dead"
         new = after.state.value if after else "Dead"
         known = after or before

@@ -46,13 +46,13 @@ def describe(
 
 
 def _assignor(group: ConsumerGroup, default: str) -> str:
-    """Return the assignor of the members that made the target (K61), or the one it is made by."""
+    """Return the assignor of the members that made the target (K61), or the coordinator's."""
     word = next(iter(group.words.values()), None)
     return group.preferred_assignor(default) if word is None else word.assignor
 
 
 def _member(group: ConsumerGroup, member: Member, topics: TopicsImage) -> DescribedConsumerMember:
-    """A member still has what it has been told to give up (KAFKA-20431)."""
+    """Describe a member; it still owns the partitions it was told to give up (KAFKA-20431)."""
     has = {
         topic_id: [*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ())]
         for topic_id in {*member.assigned, *member.revoking}
@@ -75,7 +75,7 @@ def _member(group: ConsumerGroup, member: Member, topics: TopicsImage) -> Descri
 def _assignment(
     partitions: Mapping[uuid.UUID, Collection[int]], topics: TopicsImage
 ) -> DescribedAssignment:
-    """Return partitions with their topic's name; topics that are gone are left out."""
+    """Return partitions with their topic's name, except those of deleted topics."""
     return DescribedAssignment(
         topic_partitions=tuple(
             DescribedTopicPartitions(
@@ -90,7 +90,7 @@ def _assignment(
 
 
 def answer(shard: ShardDecision, arrived: RequestArrived[Message], passage: Passage) -> None:
-    """K38: describe the groups of this protocol; all others are not found."""
+    """K38: describe the groups of this protocol; any other is reported as not found."""
     request = cast("ConsumerGroupDescribeRequest", arrived.request)
     described = [_described(shard, group_id, passage) for group_id in request.group_ids]
     if request.include_authorized_operations:

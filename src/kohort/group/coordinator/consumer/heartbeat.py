@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: join, stay, get and give up partitions (K5 to K13)."""
+"""ConsumerGroupHeartbeat: join, stay, take and release partitions (K5 to K13)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def answer(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     """Answer a heartbeat, or let it wait for a target assignment.
 
     Raises:
-        Refused: It is turned down.
+        Refused: The request is refused.
     """
     request = arrived.request
     validate.check_request(request, arrived.version, decision.config.group_consumer_assignors)
@@ -55,7 +55,7 @@ def answer(decision: ConsumerDecision, arrived: Heartbeat) -> None:
 
 
 def _beat(decision: ConsumerDecision, arrived: Heartbeat) -> None:
-    """K10 to K13: update the member, then the target, then what the member has."""
+    """K10 to K13: update the member, then the target, then the member's partitions."""
     request = arrived.request
     joins = request.member_epoch == validate.JOIN_EPOCH
     if decision.group is None and not joins:
@@ -69,7 +69,7 @@ def _beat(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     if member.classic is not None:
         decision.cancel_timers(
             group.group_id, member.member_id
-        )  # of its life in the other protocol
+        )  # of its time in the other protocol
     updated = _updated(member, arrived)
     before = member.assigned
     resubscribed = take_note(decision, member, updated, arrived.regex_error)
@@ -90,10 +90,10 @@ def waits_already(
     before: Owned,
     resubscribed: bool,
 ) -> bool:
-    """K11: whose earlier request waits for a target asks again because its connection broke.
+    """K11: a member whose request waits for a target asks again because its connection broke.
 
-    It waits on with this one. An answer to the earlier one could move the member when it is no
-    longer heard, and after this one was answered: then the member would never learn what it has.
+    It now waits with this one. An answer to the earlier one could move the member when it no
+    longer listens, after this one was answered: then it would never learn its partitions.
     """
     run = decision.session.targets.get(decision.group_id)
     waiting = run.waiting if run else None
@@ -108,7 +108,7 @@ def waits_already(
 
 
 def _overtaken(waiting: Waiting) -> ConsumerGroupHeartbeatResponse | JoinGroupResponse:
-    """The answer to a request whose sender has asked again."""
+    """Return the answer to a request whose sender has asked again."""
     earlier = waiting.arrived
     if isinstance(earlier.request, JoinGroupRequest):
         return join_refused(earlier.request, earlier.version, ErrorCode.REBALANCE_IN_PROGRESS, "")
@@ -116,7 +116,7 @@ def _overtaken(waiting: Waiting) -> ConsumerGroupHeartbeatResponse | JoinGroupRe
 
 
 def _identified(decision: ConsumerDecision, arrived: Heartbeat, member_id: str) -> Member:
-    """Return the member that speaks, which may be a new one."""
+    """Return the member that sent the request, which may be a new one."""
     request = arrived.request
     if request.instance_id is not None:
         return static_members.identified(decision, arrived, member_id, reported(request))
@@ -130,7 +130,7 @@ def _identified(decision: ConsumerDecision, arrived: Heartbeat, member_id: str) 
 
 
 def _updated(member: Member, arrived: Heartbeat) -> Member:
-    """Return the member with what the request says of it; the same one if that is nothing new."""
+    """Return the member updated from the request; the same object if nothing has changed."""
     request = arrived.request
     names = request.subscribed_topic_names
     changes: dict[str, object] = {
@@ -161,7 +161,7 @@ def _or_none(timeout_ms: int) -> int | None:
 def take_note(
     decision: ConsumerDecision, member: Member, updated: Member, regex_error: str | None = None
 ) -> bool:
-    """K10: write what changed, and begin a new epoch if it matters to the assignment.
+    """K10: write the changes, and begin a new epoch if they affect the assignment.
 
     As in Kafka the rack of a member does not, unless the assignors look at it.
 
@@ -195,7 +195,7 @@ def take_note(
 
 
 def _refresh_metadata(decision: ConsumerDecision, bump: bool, cause: Cause, member_id: str) -> None:
-    """K10, K14: hold the group against the topics; if they changed, a new epoch begins too."""
+    """K10, K14: compare the group's topics with the cluster; a change begins a new epoch, too."""
     group = decision.existing
     value = decision.topics.metadata_hash(group.topics)
     if bump:
@@ -218,7 +218,7 @@ def reconcile_and_reply(
     before: Owned,
     resubscribed: bool,
 ) -> None:
-    """K12, K13: let the member take its next step, and tell it what it has if that is new."""
+    """K12, K13: let the member take its next step, and send its partitions if they changed."""
     request = arrived.request
     member = reconcile(decision, member, reported(request), resubscribed=resubscribed)
     decision.start_session(member.member_id)
@@ -268,7 +268,7 @@ def _goal(decision: ConsumerDecision, member: Member) -> Goal:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """K13: whether the member says everything, because it joins or has lost its way."""
+    """K13: return whether the request is a full one, because the member joins or starts over."""
     if request.member_epoch == validate.JOIN_EPOCH:
         return True
     subscription = request.subscribed_topic_names, request.subscribed_topic_regex
@@ -289,7 +289,7 @@ def _assignment(owned: Owned) -> Assignment:
 
 
 def reported(request: ConsumerGroupHeartbeatRequest) -> Reported:
-    """Return the partitions that the sender says it has, None when it does not say."""
+    """Return the partitions that the sender reports, None if it does not report any."""
     if request.topic_partitions is None:
         return None
     owned: dict[uuid.UUID, tuple[int, ...]] = {}
@@ -299,5 +299,5 @@ def reported(request: ConsumerGroupHeartbeatRequest) -> Reported:
 
 
 def failed(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
-    """Return the answer that carries nothing but an error."""
+    """Return the answer that carries only an error."""
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)

@@ -1,8 +1,8 @@
 """Slow work of the coordinator: described here, done by the shell wherever it likes.
 
-A job is a value with all it needs, so it may run in any thread. What comes of it goes back to the
-shard as `JobDone`; by then the group may have moved on, and a job that is no longer waited for is
-passed over.
+A job is a self-contained value, so it may run in any thread. Its result goes back to the
+shard as `JobDone`; by then the group may have changed, and the result of an obsolete job is
+ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TargetJob(Struct, frozen=True):
         group: The group as it was when the job began.
         topics: The topics of the cluster.
         assignor: Name of the assignor.
-        rack_aware: Whether it is to look at racks (KIP-881).
+        rack_aware: Whether it considers racks (KIP-881).
     """
 
     token: int
@@ -40,14 +40,14 @@ class TargetJob(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How much there is to do: members and partitions."""
+        """Return the amount of work: members and partitions."""
         by_name = self.topics.by_name
         topics = (by_name.get(name) for name in self.group.topics)
         return len(self.group.members) + sum(view.partitions for view in topics if view)
 
 
 class RegexJob(Struct, frozen=True):
-    """Find the topics that regular expressions stand for (K50).
+    """Find the topics that match regular expressions (K50).
 
     Attributes:
         token: Number to report the result with.
@@ -63,19 +63,19 @@ class RegexJob(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How much there is to do: names to hold against expressions."""
+        """Return the amount of work: names to match with expressions."""
         return len(self.regexes) * (1 + len(self.topics.by_name))
 
 
 class InstallJob(Struct, frozen=True):
-    """Hold a member's assignment against the group it was made for (K61).
+    """Check a member's assignment against the group it was made for (K61).
 
     Attributes:
         token: Number to report the result with.
-        group: The group as the member was told it.
-        topics: The topics as it was told them.
+        group: The group as it was sent to the member.
+        topics: The topics as they were sent to it.
         assignor: Name of its assignor.
-        request: What it made.
+        request: Its result.
     """
 
     token: int
@@ -91,7 +91,7 @@ class InstallJob(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How much there is to do: members and partitions."""
+        """Return the amount of work: members and partitions."""
         entries = self.request.members
         given = sum(len(t.partitions) for each in entries for t in each.topic_partitions)
         return len(self.group.members) + given

@@ -1,4 +1,4 @@
-"""Consumer groups as a kind of group: which requests, records and deadlines are theirs."""
+"""Consumer groups as a kind of group: their requests, records and deadlines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Work: TypeAlias = Callable[[ConsumerDecision], ConsumerDecision]
 
 
 def run(shard: ShardDecision, group_id: str, passage: Passage, work: Work) -> None:
-    """Do something to one group, and take over what it leads to."""
+    """Run a function on one group, and collect its effects."""
     before = GROUPS.of(shard.log).get(group_id)
     other = None if before else passage.other(shard, group_id)
     session = SESSION.of(shard.session)
@@ -95,7 +95,7 @@ def run(shard: ShardDecision, group_id: str, passage: Passage, work: Work) -> No
 
 
 def forgotten(shard: ShardDecision, session: ConsumerSession, group_id: str) -> ConsumerSession:
-    """Forget a group that is gone; who still waited for its target is a member of nothing."""
+    """Forget a deleted group; senders that wait for its target get an unknown member error."""
     run = session.targets.get(group_id)
     if run is not None and run.waiting is not None:
         arrived = run.waiting.arrived
@@ -104,7 +104,7 @@ def forgotten(shard: ShardDecision, session: ConsumerSession, group_id: str) -> 
 
 
 def tried(passage: Passage, work: Callable[[ConsumerDecision, RequestArrived[M]], None]) -> Serve:
-    """Return what answers a request of a member, which may be refused in the middle of it."""
+    """Return the function that answers a member's request, which may be refused part-way."""
 
     def serve(shard: ShardDecision, group_id: str, event: object) -> None:
         arrived = cast("RequestArrived[M]", event)
@@ -114,7 +114,7 @@ def tried(passage: Passage, work: Callable[[ConsumerDecision, RequestArrived[M]]
 
 
 def _done(passage: Passage, work: Callable[[ConsumerDecision, E], None]) -> Serve:
-    """Return what puts a request or a deadline to a group."""
+    """Return the function that runs a request or a deadline on a group."""
 
     def serve(shard: ShardDecision, group_id: str, event: object) -> None:
         def worked(decision: ConsumerDecision) -> ConsumerDecision:
@@ -130,7 +130,7 @@ def _done(passage: Passage, work: Callable[[ConsumerDecision, E], None]) -> Serv
 
 
 def _commit(decision: ConsumerDecision, arrived: services.Commit) -> None:
-    """K35, K36: write the positions of a member, or of anybody while there is none."""
+    """K35, K36: write the positions of a member, or of any sender while there is no member."""
     services.answer(decision, arrived, services.commit_error, services.store)
 
 
@@ -140,12 +140,12 @@ def _delete(decision: ConsumerDecision, arrived: services.Delete) -> None:
 
 
 def _delete_offsets(decision: ConsumerDecision, arrived: services.OffsetDelete) -> None:
-    """K37: forget positions, but not those in topics that a member subscribes to."""
+    """K37: delete positions, except in topics that a member subscribes to."""
     services.answer(decision, arrived, services.offset_deletion_error, services.delete_offsets)
 
 
 def _start_sessions(decision: ConsumerDecision, _loaded: LoadFinished) -> None:
-    """K30: after a load each member has its session, and its rebalance timeout, from now on."""
+    """K30: after a load, start the session and the rebalance timeout of each member now."""
     for _, member in sorted(decision.existing.members.items()):
         decision.start_session(member.member_id)
         if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
@@ -153,7 +153,7 @@ def _start_sessions(decision: ConsumerDecision, _loaded: LoadFinished) -> None:
 
 
 def _anything(_arrived: RequestArrived[Message]) -> ErrorCode | None:
-    """What these requests have to look like is looked at with the group (K5)."""
+    """Accept these requests here: their form is checked with the group (K5)."""
     return None
 
 
@@ -210,11 +210,11 @@ class ConsumerKind:
         run(shard, done.group_id, self._passage, lambda decision: job_done(decision, done))
 
     def lives(self, _session: SessionState, _group_id: str) -> bool:
-        """A consumer group is nothing but what the log says."""
+        """Return False: a consumer group has no state outside the log."""
         return False
 
     def has(self, _session: SessionState, log: GroupLog, group_id: str) -> bool:
-        """Whether there is such a group."""
+        """Return whether there is such a group."""
         return group_id in GROUPS.of(log)
 
     def ids(self, _session: SessionState, log: GroupLog) -> Collection[str]:
@@ -222,15 +222,15 @@ class ConsumerKind:
         return GROUPS.of(log).keys()
 
     def group(self, _session: SessionState, log: GroupLog, group_id: str) -> ConsumerGroup:
-        """Return a group, or one that nothing is known of."""
+        """Return a group, or an empty value for a missing one."""
         return GROUPS.of(log).get(group_id) or ConsumerGroup(group_id=group_id)
 
     def load(self, shard: ShardDecision, group_id: str, event: LoadFinished) -> None:
-        """K30: watch over the members from now on."""
+        """K30: start to watch over the members."""
         _done(self._passage, _start_sessions)(shard, group_id, event)
 
     def unload(self, shard: ShardDecision, _event: Unload) -> None:
-        """C73: requests that wait for a job go to another coordinator."""
+        """C73: requests that wait for a job are sent to another coordinator."""
         session = SESSION.of(shard.session)
         waiting: list[RequestArrived[Message]] = []
         waiting += [

@@ -1,4 +1,4 @@
-"""Members that go: by their own word, an administrator's, or as they were silent (K30, K31)."""
+"""Members that leave: on request, by an administrator, or after a timeout (K30, K31)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from kohort.wire.messages.membership import MemberIdentity
 
 
 def leave(decision: ConsumerDecision, arrived: Heartbeat) -> None:
-    """K31: a member goes, or says that it will be back.
+    """K31: remove a member that leaves, unless it announces its return.
 
     Raises:
         Refused: The group or the member does not exist.
@@ -59,9 +59,9 @@ def leave(decision: ConsumerDecision, arrived: Heartbeat) -> None:
 
 
 def _leave_for_a_while(decision: ConsumerDecision, member: Member) -> None:
-    """K31: nothing moves; if it is not back before its session ends, it is removed then.
+    """K31: no partition moves; if it does not return before its session ends, it is removed then.
 
-    What it has counts as given in epoch 0 from now on, for who comes back has another id
+    Its partitions count as assigned in epoch 0 from now on, because it returns with another id
     (KIP-1251).
     """
     decision.cancel_rebalance(member.member_id)
@@ -76,9 +76,9 @@ def _since_ever(owned: Owned) -> Owned:
 
 
 def remove(decision: ConsumerDecision, members: Collection[Member], cause: Cause) -> None:
-    """K31: forget members, and begin a new epoch for those who stay.
+    """K31: remove members, and begin a new epoch for the others.
 
-    Or a generation, if none but classic members stay (K47).
+    Or a generation, if only classic members stay (K47).
     """
     if decision.passage.after_leaving(decision, members, cause):
         return
@@ -88,7 +88,7 @@ def remove(decision: ConsumerDecision, members: Collection[Member], cause: Cause
         decision.cancel_timers(group.group_id, member.member_id)
         decision.say_left(member.member_id, cause)
     _forget_regexes(decision, group, members)
-    # A group of which nothing but these members was written still counts its epochs on.
+    # A group that has only these members in the log still continues its epochs.
     decision.group = decision.group or ConsumerGroup(group_id=group.group_id)
     decision.bump_epoch(cause, next(iter(members)).member_id)
 
@@ -111,7 +111,7 @@ _CAUSES = {
 
 
 def expire(decision: ConsumerDecision, expired: ConsumerDeadline) -> None:
-    """K30, K46: a member was silent, or slow to do what it was asked, for too long."""
+    """K30, K46: a member was silent, or too slow to do as it was asked."""
     member = decision.group.members.get(expired.member_id) if decision.group else None
     if member is not None:
         remove(decision, [member], _CAUSES[type(expired)])
@@ -121,7 +121,7 @@ def expire(decision: ConsumerDecision, expired: ConsumerDeadline) -> None:
 
 
 def leave_as_told(decision: ConsumerDecision, arrived: services.Leave) -> None:
-    """Remove members, as an administrator may of either protocol."""
+    """Remove members at the request of an administrator, who may use either protocol."""
     found = [(identity, _found(decision, identity)) for identity in services.leavers(arrived)]
     gone = {member.member_id: member for _, member in found if isinstance(member, Member)}
     if gone:

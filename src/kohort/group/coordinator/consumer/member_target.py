@@ -1,4 +1,4 @@
-"""The target that a member makes (K61): what it gets, and what becomes of its result."""
+"""A target that a member makes (K61): its input and its result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kohort.wire.messages.consumer_group import AssignmentMetadata, TopicPartiti
 
 
 def prepare(decision: ConsumerDecision, arrived: Prepare) -> None:
-    """K61: tell the member that was asked all that its assignor needs to know.
+    """K61: send the member that was asked the input of its assignor.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, as the proposal says.
@@ -57,7 +57,7 @@ def prepare(decision: ConsumerDecision, arrived: Prepare) -> None:
 
 
 def _run_of(decision: ConsumerDecision, group_id: str, member_id: str, epoch: int) -> Computation:
-    """Return what this member was asked to compute."""
+    """Return the computation that this member was asked for."""
     if not group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID)
     if decision.group is None:
@@ -65,7 +65,7 @@ def _run_of(decision: ConsumerDecision, group_id: str, member_id: str, epoch: in
     member = decision.group.members.get(member_id)
     if member is None:
         raise validate.unknown_member(group_id, member_id)
-    # A heartbeat that was answered meanwhile may have moved it on.
+    # A heartbeat answered in the meantime may have changed its epoch.
     if epoch not in (member.epoch, member.previous_epoch):
         raise Refused(ErrorCode.STALE_MEMBER_EPOCH, f"Member {member_id} is not in epoch {epoch}.")
     run = decision.session.computing.get(group_id)
@@ -129,7 +129,7 @@ def _prepared_member(
 
 
 def install(decision: ConsumerDecision, arrived: Install) -> None:
-    """K61: let a job look at what a member made.
+    """K61: check a member's result in a job.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH; nothing else follows.
@@ -167,7 +167,7 @@ def _answer(
 
 
 def make(job: InstallJob) -> NewTarget:
-    """Do the job: return what changes, held against the group as the member was told it."""
+    """Do the job: return the changes, checked against the group as it was sent to the member."""
     group, topics = job.group, job.topics
     try:
         given = _checked(group, topics, job.request.members)
@@ -186,7 +186,7 @@ def make(job: InstallJob) -> NewTarget:
 
 
 def installed(decision: ConsumerDecision, token: int, made: NewTarget) -> None:
-    """K61: take the member's result, or make another one if it cannot be one."""
+    """K61: use the member's result, or make another target if it is invalid."""
     arrived = decision.session.installing.get(token)
     if arrived is None:
         return
@@ -210,7 +210,7 @@ def installed(decision: ConsumerDecision, token: int, made: NewTarget) -> None:
 def _checked(
     group: ConsumerGroup, topics: TopicsImage, members: Iterable[InstalledMember]
 ) -> Mapping[str, InstalledMember]:
-    """Refuse strangers, and partitions that are not wanted, missing or given twice."""
+    """Refuse unknown members, and partitions that are unwanted, missing or assigned twice."""
     given: dict[str, InstalledMember] = {}
     taken: dict[uuid.UUID, set[int]] = {}
     for entry in members:
@@ -232,7 +232,7 @@ def _checked(
 
 
 def _take(taken: set[int], topic: TopicPartitions, size: int) -> bool:
-    """Add partitions of one topic to those that are given already; whole sets, for speed.
+    """Add partitions of one topic to those assigned already; whole sets, for speed.
 
     Returns:
         Whether none of them was given already.
@@ -250,7 +250,7 @@ def _take(taken: set[int], topic: TopicPartitions, size: int) -> bool:
 def _given_twice(
     topics: TopicsImage, topic: TopicPartitions, members: Iterable[InstalledMember]
 ) -> Refused:
-    """Name the partition that is given twice, and its members."""
+    """Return a text that names the partition assigned twice, and its members."""
     owners: dict[int, list[str]] = {}
     for entry in members:
         for each in entry.topic_partitions:

@@ -1,7 +1,7 @@
-"""Bring one member a step nearer to its target, without asking any other (K20 to K25).
+"""Move one member a step towards its target, independently of all others (K20 to K25).
 
-A member first gives up what it is not to have any more, and keeps its epoch until it has. Then it
-moves to the target's epoch and gets what is free; what others still hold follows as they let go.
+A member first releases partitions outside its target, and keeps its epoch until then. Then it
+moves to the target's epoch and gets the free ones; the rest follows as others release them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kohort.group.coordinator.consumer.state.group import (
 )
 from kohort.values import replace
 
-# What a member says it has; None: it does not say.
+# The partitions that a member reports; None: it does not report any.
 Reported = Mapping[uuid.UUID, Collection[int]] | None
 
 
 class Goal(Struct, frozen=True):
-    """Where a member is to go.
+    """The destination of a member.
 
     Attributes:
         epoch: Epoch of the target assignment.
-        target: What the member is to have.
+        target: The partitions the member should have.
         subscribed: Ids of the topics it subscribes to; nothing else is given to it (K25).
-        owners: Who has each partition, if anybody.
+        owners: The member that has each partition, if any.
     """
 
     epoch: int
@@ -49,8 +49,8 @@ def next_step(member: Member, goal: Goal, reported: Reported, resubscribed: bool
 
     Args:
         member: The member as it is.
-        goal: Where it is to go.
-        reported: The partitions it says it has.
+        goal: Its destination.
+        reported: The partitions it reports.
         resubscribed: Whether its subscription has just changed.
 
     Raises:
@@ -74,7 +74,7 @@ def next_step(member: Member, goal: Goal, reported: Reported, resubscribed: bool
 
 
 def _still_has(reported: Reported, partitions: Owned) -> bool:
-    """K23: a member that does not say what it has, still has everything."""
+    """K23: a member that does not report its partitions still has all of them."""
     if reported is None:
         return True
     return any(
@@ -86,7 +86,7 @@ def _still_has(reported: Reported, partitions: Owned) -> bool:
 
 
 def _advance(member: Member, goal: Goal, reported: Reported) -> Member:
-    """K21, K22: keep what it may keep, give up the rest, and only then get more."""
+    """K21, K22: keep partitions of the target, release the rest, and only then take more."""
     kept, revoking = _parted(member.assigned, goal)
     if revoking and _still_has(reported, revoking):
         return _moved(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
@@ -109,7 +109,7 @@ def _moved(
 
 
 def _parted(assigned: Owned, goal: Goal) -> tuple[Owned, Owned]:
-    """Return what of its partitions a member keeps, and what it gives up."""
+    """Return the partitions that a member keeps, and those it gives up."""
     kept: dict[uuid.UUID, Map[int, int]] = {}
     revoking: dict[uuid.UUID, Map[int, int]] = {}
     for topic_id, partitions in assigned.items():
@@ -130,9 +130,9 @@ def _wanted(goal: Goal, topic_id: uuid.UUID) -> frozenset[int]:
 
 
 def _obtainable(member: Member, goal: Goal, kept: Owned) -> tuple[dict[uuid.UUID, list[int]], bool]:
-    """Return what of its target a member can get now, and whether that is all.
+    """Return the target's partitions that are available to a member now, and whether that is all.
 
-    What the member itself was giving up until now counts as free (K25).
+    Partitions that the member itself was giving up count as free (K25).
     """
     free: dict[uuid.UUID, list[int]] = {}
     all_free = True
@@ -154,7 +154,7 @@ def _with(kept: Owned, more: Mapping[uuid.UUID, list[int]], epoch: int) -> Owned
 
 
 def _drop_unsubscribed(member: Member, goal: Goal, reported: Reported) -> Member:
-    """K25: partitions of topics that it has unsubscribed from go before there is a new target."""
+    """K25: release partitions of topics no longer subscribed to before there is a new target."""
     dropped = [topic_id for topic_id in member.assigned if topic_id not in goal.subscribed]
     if not dropped:
         return member
@@ -166,5 +166,5 @@ def _drop_unsubscribed(member: Member, goal: Goal, reported: Reported) -> Member
     if _still_has(reported, revoking):
         state = MemberState.UNREVOKED_PARTITIONS
         return _moved(member, state, member.epoch, assigned, revoking)
-    # It had given them up already.
+    # It had released them already.
     return replace(member, previous_epoch=member.epoch, assigned=assigned)

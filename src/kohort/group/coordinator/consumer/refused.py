@@ -1,4 +1,4 @@
-"""How a request is turned down in the middle of a decision."""
+"""The exception that refuses a request in the middle of a decision."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from kohort.errors import ErrorCode, Portable, clipped
 
 
 class Refused(Portable, Exception):
-    """The request is answered with this error, and nothing else comes of it.
+    """The request is answered with this error, and has no other effect.
 
-    A decision changes nothing until it is installed, so whatever it had worked out is dropped.
+    A decision changes nothing until it is installed, so its effects so far are dropped.
 
     Attributes:
         code: The error.
-        message: Text for people, None when the code says it all.
+        message: Text for people, None when the code is enough.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:

@@ -23,7 +23,7 @@ from kohort.values import replace
 
 
 class Change(Enum):
-    """What became of a member's regular expression."""
+    """The result of a change of a member's regular expression."""
 
     NONE = "none"
     CHANGED = "changed"
@@ -37,14 +37,14 @@ def take_note(
     updated: Member,
     error: str | None,
 ) -> Change:
-    """Forget the expression a member had if it was the last one, and judge the one it brings.
+    """Forget the last use of the old expression, and check the new one.
 
     Args:
         decision: The group with the member's new metadata.
         group: The group before.
         member: The member before.
         updated: The member now.
-        error: Why what it brings is no expression.
+        error: Why its expression is invalid.
 
     Raises:
         Refused: INVALID_REGULAR_EXPRESSION.
@@ -65,7 +65,7 @@ def take_note(
 
 
 def is_unresolved(group: ConsumerGroup) -> bool:
-    """Whether it is not known yet what some expression of the group stands for."""
+    """Return whether some expression of the group is not resolved yet."""
     return len(group.regex_subscribers) != len(group.regexes)
 
 
@@ -77,7 +77,7 @@ def refresh(decision: ConsumerDecision) -> None:
     known = group.regexes.values()
     last = max((each.timestamp for each in known), default=None)
     age_ms = None if last is None else decision.wall_ms - last
-    # A time of day that was set back by more, or that of another broker, delays nothing.
+    # A clock that was set back further, or that of another broker, delays nothing.
     if age_ms is not None and abs(age_ms) <= config.regex_min_refresh_interval_ms:
         return
     unresolved = is_unresolved(group)
@@ -92,7 +92,7 @@ def refresh(decision: ConsumerDecision) -> None:
 
 
 def store(decision: ConsumerDecision, found: MatchedTopics) -> None:
-    """Write what expressions stand for; a new epoch begins if that is something else than before.
+    """Write the topics of expressions; a new epoch begins if they have changed.
 
     The target assignment is made at the next heartbeat of any member.
     """
@@ -122,7 +122,7 @@ def store(decision: ConsumerDecision, found: MatchedTopics) -> None:
 
 
 def _gives_too_much(decision: ConsumerDecision, regexes: frozenset[str]) -> bool:
-    """Whether the target gives members with these expressions topics that they stand for no more.
+    """Return whether the target gives members topics that their expressions no longer match.
 
     An expression that is new and stands for nothing is no change, but what its member had before
     has no other owner until the next epoch; Kafka leaves it so (decision 0007).

@@ -1,4 +1,4 @@
-"""What happens when a job is done: the heartbeats that waited for it go on."""
+"""The end of a job: the heartbeats that waited for it continue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def attempt(
     arrived: RequestArrived[R],
     work: Callable[[ConsumerDecision, RequestArrived[R]], None],
 ) -> ConsumerDecision:
-    """Do something for a request; if it is refused, nothing comes of it but that answer."""
+    """Run a function for a request; if it is refused, the error is the only effect."""
     trial = decision.copy()
     try:
         work(trial, arrived)
@@ -51,7 +51,7 @@ def attempt(
 
 
 def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = None) -> Message:
-    """Return the answer to a request that carries nothing but an error."""
+    """Return the answer to a request that carries only an error."""
     if isinstance(arrived.request, ConsumerGroupHeartbeatRequest):
         return heartbeat.failed(code, message)
     if isinstance(arrived.request, JoinGroupRequest):
@@ -66,7 +66,7 @@ def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = No
 
 
 def job_done(decision: ConsumerDecision, done: JobDone) -> ConsumerDecision:
-    """Take the result of a job, unless it is no longer waited for."""
+    """Use the result of a job, unless it is obsolete."""
     match done.result:
         case NewTarget() as made:
             return _target_made(decision, done.token, made)
@@ -89,7 +89,7 @@ def _target_made(decision: ConsumerDecision, token: int, made: NewTarget) -> Con
 
 
 def _resume(decision: ConsumerDecision, waiting: Waiting, made: NewTarget) -> None:
-    """K12: the heartbeat goes on where it stopped, if its member is still there.
+    """K12: the heartbeat continues where it stopped, if its member still exists.
 
     A static member that has said it will be back (K32) is not, and must not be brought back by what
     it sent before: its successor would be refused.

@@ -1,7 +1,7 @@
-"""Static members of a consumer group (K32, KIP-345 as KIP-848 has it).
+"""Static members of a consumer group (K32; KIP-345 as adapted by KIP-848).
 
 The opposite of the classic protocol: there a newcomer drives the old holder of its instance id
-out, here the holder stays and the newcomer is refused, unless the holder has said it will be back.
+out, here the holder stays and the newcomer is refused, unless the holder announced its return.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kohort.values import replace
 def identified(
     decision: ConsumerDecision, arrived: Heartbeat, member_id: str, said: Reported
 ) -> Member:
-    """Return the static member that speaks: a new one, one that is back, or one that stayed.
+    """Return the static member that sent the request: new, returning, or present.
 
     Raises:
         Refused: The instance id is another's, or not known.
@@ -62,7 +62,7 @@ def held_by(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
 
 
 def replaced(decision: ConsumerDecision, old: Member, member_id: str) -> Member:
-    """K32: the new member takes the old one's place, with all it had; no new epoch begins."""
+    """K32: the new member takes over the old one's place and partitions; no new epoch begins."""
     group_id = decision.existing.group_id
     target = decision.existing.target_of(old.member_id)
     word = decision.existing.words.get(old.member_id)

@@ -1,4 +1,4 @@
-"""The target assignment: when it is made, its inputs, and its effects (K11; KIP-1263).
+"""The target assignment: its timing, its inputs, and its effects (K11; KIP-1263).
 
 It is made by a job. The heartbeat that found it to be due waits for it, as it does in Kafka; all
 others are answered at once, with the target as it was.
@@ -33,7 +33,7 @@ _REST = 4
 
 
 def is_due(decision: ConsumerDecision) -> bool:
-    """Whether the group's epoch has no target yet, and it is not too soon to make one (K56).
+    """Return whether the group's epoch needs a target, and enough time has passed (K56).
 
     Where the target of a group takes long to make, it may not take more than a fifth of the time: a
     thousand members that join one after the other then cost a few targets, not a thousand.
@@ -49,7 +49,7 @@ def is_due(decision: ConsumerDecision) -> bool:
         group.assignment_timestamp,
         decision.config.group_consumer_assignment_interval_ms,
     )
-    # A time of day that was set back, or that of another broker, must not hold the group up.
+    # A clock that was set back, or that of another broker, must not hold the group up.
     return not made or not interval or not made <= decision.wall_ms < made + interval
 
 
@@ -60,12 +60,12 @@ def start(
     before: Owned,
     resubscribed: bool,
 ) -> None:
-    """Begin to make it, and let the request wait."""
+    """Start the job, and let the request wait."""
     begin(decision, Waiting(arrived, member_id, before, resubscribed))
 
 
 def begin(decision: ConsumerDecision, waiting: Waiting | None = None) -> None:
-    """Begin to make it, whether a request waits for it or none."""
+    """Start the job, with or without a waiting request."""
     group = decision.existing
     token = decision.take_token()
     default = decision.config.group_consumer_assignors[0]
@@ -78,7 +78,7 @@ def begin(decision: ConsumerDecision, waiting: Waiting | None = None) -> None:
 
 
 def end(decision: ConsumerDecision, run: TargetRun) -> None:
-    """Take note that it is made, or could not be."""
+    """Store that the target is made, or could not be."""
     group_id, session = decision.group_id, decision.session
     took = decision.now - run.started
     resting = session.resting
@@ -118,20 +118,20 @@ def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
 
 
 def is_stored(group: ConsumerGroup, member_id: str, target: Target) -> bool:
-    """Whether the log says already that a member is to have this."""
+    """Return whether the log already has this target of a member."""
     return member_id in group.target and group.target_of(member_id) == target
 
 
 def changed_target(
     group: ConsumerGroup, member_id: str, target: Target, word: AssignmentMetadata | None = None
 ) -> ChangedTarget:
-    """Return what is to be written of a member that is to have something else from now on."""
+    """Return the record for a member whose target has changed."""
     record = log_records.target_record(group.group_id, member_id, target, word)
     return ChangedTarget(member_id, group.members[member_id].instance_id, record)
 
 
 class _Subscriptions:
-    """What each member wants and has, in the assignor's terms: topics by name."""
+    """The subscriptions and partitions of members as the assignor sees them: topics by name."""
 
     def __init__(self, group: ConsumerGroup, topics: TopicsImage) -> None:
         self._group = group
@@ -171,7 +171,7 @@ def _by_id(partitions: Iterable[TopicPartition], topics: TopicsImage) -> Target:
 
 
 def store(decision: ConsumerDecision, epoch: int, made: NewTarget) -> None:
-    """Write what is another now, for those who are still there."""
+    """Write the changes, for the members that still exist."""
     group = decision.existing
     records = [_record_for(group, each) for each in made.changed]
     decision.write(record for record in records if record is not None)
@@ -180,7 +180,7 @@ def store(decision: ConsumerDecision, epoch: int, made: NewTarget) -> None:
 
 
 def _record_for(group: ConsumerGroup, changed: ChangedTarget) -> GroupRecord | None:
-    """Return the record for a member that is there, or for who has its place; else None."""
+    """Return the record for a present member, or for its replacement; else None."""
     if changed.member_id in group.members:
         return changed.record
     receiver = group.static.get(changed.instance_id or "")

@@ -1,4 +1,4 @@
-"""What a heartbeat must look like, and whether its sender is who it says (K5 to K8)."""
+"""Checks of a heartbeat's form and of its sender's identity (K5 to K8)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kohort.group.coordinator.consumer.state.group import (
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 
 JOIN_EPOCH = 0
-# KIP-1082: from this version on a member makes its own id.
+# KIP-1082: from this version on a member creates its own id.
 _OWN_MEMBER_ID_SINCE = 1
 
 
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]
 ) -> None:
-    """K5: refuse a request that does not say what it has to.
+    """K5: refuse an incomplete request.
 
     Raises:
         Refused: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
@@ -49,7 +49,7 @@ def check_request(
 
 
 def check_size(request: ConsumerGroupHeartbeatRequest, most: int) -> None:
-    """Refuse a subscription that takes more room than one member may have (C14).
+    """Refuse a subscription that takes more space than one member may have (C14).
 
     Raises:
         Refused: UNKNOWN_SERVER_ERROR, as by Kafka, whose log takes no record so large.
@@ -84,7 +84,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
-    """K6: a full group takes no new member.
+    """K6: a full group accepts no new member.
 
     Raises:
         Refused: GROUP_MAX_SIZE_REACHED.
@@ -97,7 +97,7 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
 
 
 def check_epoch(member: Member, received: int, reported: Reported) -> None:
-    """K7: let a member go on in its epoch, or in the one before if our answer may be lost.
+    """K7: accept a member's epoch, or the previous one if our answer may be lost.
 
     Raises:
         Refused: FENCED_MEMBER_EPOCH.
@@ -116,7 +116,7 @@ def check_epoch(member: Member, received: int, reported: Reported) -> None:
 
 
 def _is_part(reported: Reported, member: Member) -> bool:
-    """Whether all that a member says it has was given to it."""
+    """Return whether all partitions that a member reports were assigned to it."""
     if reported is None:
         return False
     assigned = member.assigned

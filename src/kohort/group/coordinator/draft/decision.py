@@ -1,4 +1,4 @@
-"""What one event does to one draft group, while its handlers run."""
+"""The effects of one event on one draft group, while its handlers run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kohort.group.coordinator.session import ShardDecision
 
 
 class DraftDecision(LiveGroupDecision[DraftGroup], kw_only=True):
-    """One group, and what is to be done about it.
+    """One group, and the effects on it.
 
     Attributes:
         jobs: Assignments to make.
@@ -21,15 +21,15 @@ class DraftDecision(LiveGroupDecision[DraftGroup], kw_only=True):
 
     @property
     def state(self) -> DraftState:
-        """The group's state."""
+        """Return the group's state."""
         return self.group.state
 
     @property
     def existing(self) -> DraftGroup:
-        """The group; one that is not there is in state `NONE`."""
+        """Return the group; a missing one is in state `NONE`."""
         return self.group
 
     def hand_over(self, shard: ShardDecision) -> None:
-        """Let the shard have the deadlines and the effects."""
+        """Pass the deadlines and the effects to the shard."""
         LiveGroupDecision.hand_over(self, shard)
         shard.draft_jobs += self.jobs

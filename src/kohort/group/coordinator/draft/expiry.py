@@ -1,4 +1,4 @@
-"""What happens when time is up (D12, D13), topics change (D14), or a shard loads or unloads."""
+"""Expired deadlines (D12, D13), changed topics (D14), and a shard that loads or unloads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kohort.group.events import Cause
 
 
 def is_parked(decision: DraftDecision, expired: SessionExpired) -> bool:
-    """Whether the consumer waits for us, which counts as being alive."""
+    """Return whether a request of the consumer is parked, which proves that it is alive."""
     return expired.member_id in decision.group.joining
 
 
@@ -20,19 +20,19 @@ def spare(_decision: DraftDecision, _expired: SessionExpired) -> None:
 
 
 def expire_consumer(decision: DraftDecision, expired: SessionExpired) -> None:
-    """D12: it is dead, and its partitions go to the others."""
+    """D12: the consumer is dead, and its partitions go to the others."""
     rebalance.remove(decision, expired.member_id, Cause.SESSION_EXPIRED)
     rebalance.prepare(decision, Cause.SESSION_EXPIRED, expired.member_id)
 
 
 def expire_absent(decision: DraftDecision, expired: SessionExpired) -> None:
-    """D12: it died during the rebalance; it may have been the last one that was waited for."""
+    """D12: it died during the rebalance, which may have waited only for it."""
     rebalance.remove(decision, expired.member_id, Cause.SESSION_EXPIRED)
     rebalance.go_on_if_all_joined(decision)
 
 
 def expire_join(decision: DraftDecision, _expired: JoinExpired) -> None:
-    """D13: go on with those who have come."""
+    """D13: continue with the consumers that have joined."""
     rebalance.go_on(decision)
 
 
@@ -40,18 +40,18 @@ def expire_join(decision: DraftDecision, _expired: JoinExpired) -> None:
 
 
 def is_affected(decision: DraftDecision, _event: object) -> bool:
-    """Whether a subscribed topic has other partitions than were shared out."""
+    """Return whether the partitions of a subscribed topic differ from those assigned."""
     stored = STORED.of(decision.log).get(decision.group.group_id)
     return stored is not None and dict(stored.topics) != rebalance.present_topics(decision)
 
 
 def call_everybody(decision: DraftDecision, _event: object) -> None:
-    """D14: share them out again."""
+    """D14: assign the partitions again."""
     rebalance.prepare(decision, Cause.TOPICS_CHANGED)
 
 
 def pass_over(_decision: DraftDecision, _event: object) -> None:
-    """Nothing to do: what matters is looked at when the partitions are shared out."""
+    """Do nothing: the topics are read when the partitions are assigned."""
 
 
 # --------------------------------------------------------------------- the shard comes, and goes
@@ -70,6 +70,6 @@ def restart_and_call(decision: DraftDecision, loaded: LoadFinished) -> None:
 
 
 def release(decision: DraftDecision, _unload: Unload) -> None:
-    """D1: answer parked requests that the coordinator is another one now."""
+    """D1: answer parked requests: another broker is the coordinator now."""
     rebalance.answer_all(decision, ErrorCode.NOT_COORDINATOR)
     decision.enter(DraftState.NONE)

@@ -1,4 +1,4 @@
-"""Draft groups in the log: the values, and the records that hold them (D15).
+"""Draft groups in the log: their values and records (D15).
 
 The design kept a group in ZooKeeper. Here it is one record, written when the group becomes steady
 and when its last consumer is gone: the next coordinator goes on from there.
@@ -54,7 +54,7 @@ def _consumer(entry: DraftGroupConsumer) -> Consumer:
 
 
 def apply(log: L, record: GroupRecord) -> L:
-    """Add the record of a group, or forget it."""
+    """Add or delete a group by its record."""
     key, value = cast("DraftGroupKey", record.key), record.value
     stored = stored_group(value) if isinstance(value, DraftGroupValue) else None
     return STORED.with_entry(log, key.group, stored)
@@ -92,7 +92,7 @@ def group_record(
 
 
 def on_wire(partitions: Iterable[TopicPartition]) -> tuple[TopicAndPartition, ...]:
-    """Return partitions as records and responses carry them."""
+    """Return partitions in the form of records and responses."""
     return tuple(
         TopicAndPartition(topic=p.topic, partition=p.partition) for p in sorted(partitions)
     )

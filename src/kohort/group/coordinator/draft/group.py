@@ -1,4 +1,4 @@
-"""A draft group while it lives: consumers, who waits for an answer, which state. All values.
+"""A draft group while it lives: consumers, parked requests, state. All values.
 
 What each consumer owns is not part of the live group: it is log state, written with the record that
 makes the group steady.
@@ -31,7 +31,7 @@ from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 
 
 class DraftState(State):
-    """The states of a group, by the design's names; the first one stands for no group at all."""
+    """The states of a group, by the design's names; the first one stands for a missing group."""
 
     NONE = "None"
     PREPARE_FOR_REBALANCE = "PrepareForRebalance"
@@ -45,7 +45,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
     Attributes:
         consumer_id: Id that the coordinator gave it.
         client_id: From the header of its join.
-        host: Where it runs, as it says itself; part of its id.
+        host: The host that it reports; part of its id.
         session_timeout_ms: How long it may be silent.
         heartbeat_frequency: How many heartbeats it sends in that time.
         topics: What it wants to read, in order.
@@ -72,7 +72,7 @@ class StoredDraftGroup(Struct, frozen=True):
     Attributes:
         generation: Its generation.
         next_sequence: Number in the next consumer id.
-        assignor: What shared the partitions out.
+        assignor: The assignor that assigned the partitions.
         topics: How many partitions the topics had at that time.
         consumers: The consumers by their id.
         owned: What each of them owns.
@@ -96,7 +96,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         state: Its state.
         next_sequence: Number in the next consumer id; never used twice.
         consumers: Consumers by their id.
-        newcomers: Who waits for an id, in the order in which they came.
+        newcomers: Consumers that wait for an id, in the order in which they joined.
         joining: Consumers whose JoinGroup is parked.
         job: Number of the assignment that is being made, counted within the generation.
     """
@@ -110,17 +110,17 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def all_joined(self) -> bool:
-        """Whether every consumer of the present generation has joined again."""
+        """Return whether every consumer of the present generation has joined again."""
         return len(self.joining) == len(self.consumers)
 
     @property
     def longest_session_ms(self) -> int:
-        """The longest session timeout of the consumers."""
+        """Return the longest session timeout of the consumers."""
         return max((each.session_timeout_ms for each in self.consumers.values()), default=0)
 
     @property
     def topics(self) -> frozenset[str]:
-        """All topics with a subscriber."""
+        """Return all topics with a subscriber."""
         return frozenset(topic for each in self.consumers.values() for topic in each.topics)
 
     def sorted_consumers(self) -> list[Consumer]:
@@ -128,7 +128,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         return [consumer for _, consumer in sorted(self.consumers.items())]
 
     def with_consumer(self, consumer: Consumer) -> DraftGroup:
-        """Add a consumer, or put one with the same id in its place."""
+        """Add a consumer, or replace the one with the same id."""
         return replace(self, consumers=self.consumers.set(consumer.consumer_id, consumer))
 
     def without_consumer(self, consumer_id: str) -> DraftGroup:
@@ -157,7 +157,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
     def commit_error(
         self, commit: RequestArrived[OffsetCommitRequest], _topics: TopicsImage
     ) -> ErrorCode | None:
-        """D6, D7: with the id of a consumer that has missed no rebalance, and only while steady.
+        """D6, D7: a commit needs the id of a consumer that missed no rebalance, in a steady group.
 
         If it has missed one, others may own its partitions now. Without members, a tool may reset
         the positions.
@@ -172,7 +172,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         return None if current else ErrorCode.ILLEGAL_GENERATION
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
-        """The design knows no transactions; a consumer that is named has to be current (D6)."""
+        """The design has no transactions; a named consumer must be current (D6)."""
         if request.generation_id < 0 and not request.member_id:
             return None
         if request.member_id not in self.consumers:
@@ -185,36 +185,36 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         return None
 
     def deletion_error(self) -> ErrorCode | None:
-        """A group with consumers is in use (KIP-229, which the design did not know)."""
+        """A group with consumers is in use (KIP-229, which the design does not have)."""
         return None if self.state is DraftState.NONE else ErrorCode.NON_EMPTY_GROUP
 
     def offset_deletion_error(self) -> ErrorCode | None:
-        """Positions may always go, but for those of topics that are read (KIP-496)."""
+        """Positions may always be deleted, except in topics that consumers read (KIP-496)."""
         return None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a consumer reads the topic."""
+        """Return whether a consumer reads the topic."""
         return any(topic in each.topics for each in self.consumers.values())
 
     @property
     def may_expire(self) -> bool:
-        """The design knows no retention: positions stay until they are deleted."""
+        """The design has no retention: positions stay until they are deleted."""
         return False
 
     def unused_since(self, _log: GroupLog) -> int | None:
-        """Nothing expires."""
+        """Return None: nothing expires."""
         return None
 
     def is_in(self, log: GroupLog) -> bool:
-        """Whether a record of it was written."""
+        """Return whether it was written to the log."""
         return self.group_id in STORED.of(log)
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
-        """Return the record that forgets it (D16)."""
+        """Return the record that deletes it (D16)."""
         return (GroupRecord(DraftGroupKey(group=self.group_id), None),)
 
     def described(self, log: GroupLog, _version: int) -> DescribedGroup:
-        """Return the group with its consumers; what they own is shown only while it is steady."""
+        """Return the group with its consumers; partitions are shown only while it is steady."""
         stored = STORED.of(log).get(self.group_id) if self.state is DraftState.STEADY else None
         return DescribedGroup(
             error_code=ErrorCode.NONE,
@@ -236,7 +236,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def _shown_state(self) -> str:
-        """Tools know a group without members by this name."""
+        """Return the name that tools use for a group without members."""
         return "Empty" if self.state is DraftState.NONE else self.state.value
 
 

@@ -1,4 +1,4 @@
-"""JoinGroup (D7-D11), and the signs of life: Heartbeat and OffsetCommit (D2, D4, D6)."""
+"""JoinGroup (D7-D11), and signs of life: Heartbeat and OffsetCommit (D2, D4, D6)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Join: TypeAlias = RequestArrived[DraftJoinGroupRequest]
 Heartbeat: TypeAlias = RequestArrived[DraftHeartbeatRequest]
 
 _LONGEST_HOST = 255  # of a DNS name
-# What a string on the wire may hold, less room for two hyphens and the sequence.
+# The maximum length of a string on the wire, minus two hyphens and the sequence.
 _LONGEST_ID = 32_767 - 12
 
 
@@ -35,7 +35,7 @@ def _parked(join: Join) -> Parked:
 
 
 def session_timeout_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """D12: the session timeout is outside what the broker permits."""
+    """D12: the session timeout is outside the broker's limits."""
     config = decision.config
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     allowed = shortest <= join.request.session_timeout_ms <= longest
@@ -43,7 +43,7 @@ def session_timeout_error(decision: DraftDecision, join: Join) -> ErrorCode | No
 
 
 def form_error(_decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """No group can have it: no id can be made of it, or no heartbeat would ever come."""
+    """Return why no group can accept it: it gives no valid id, or no heartbeat would be sent."""
     request = join.request
     host = request.consumer_host
     length = len(request.group_id.encode()) + len(host.encode())
@@ -52,7 +52,7 @@ def form_error(_decision: DraftDecision, join: Join) -> ErrorCode | None:
 
 
 def identity_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """D3, D11: it names an id that is not in the group; the others are not disturbed.
+    """D3, D11: the named id is not in the group; the others are not disturbed.
 
     The sender may join again as a new consumer.
     """
@@ -62,7 +62,7 @@ def identity_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
 
 
 def room_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """There is no room for one more (KIP-389, which the design did not know)."""
+    """There is no room for another member (KIP-389, which the design does not have)."""
     group = decision.group
     new = not join.request.consumer_id
     full = len(group.consumers) + len(group.newcomers) >= decision.config.group_max_size
@@ -73,14 +73,14 @@ def room_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
 
 
 def is_new(_decision: DraftDecision, join: Join) -> bool:
-    """D10: a consumer without an id is assumed to be newly started."""
+    """D10: a consumer without an id counts as newly started."""
     return not join.request.consumer_id
 
 
 def wait_for_id(decision: DraftDecision, join: Join) -> None:
-    """D9: its id is given out when all others have joined.
+    """D9: it gets its id when all others have joined.
 
-    If they have already, it is too late for this generation; the next one follows at once.
+    If they all have, it is too late for this generation; the next one follows at once.
     """
     newcomer = Newcomer(_consumer(join), _parked(join))
     decision.group = replace(decision.group, newcomers=(*decision.group.newcomers, newcomer))
@@ -108,13 +108,13 @@ def _consumer(join: Join) -> Consumer:
 
 
 def wants_the_same(decision: DraftDecision, join: Join) -> bool:
-    """Whether the consumer asks for the topics that it has asked for before."""
+    """Return whether the consumer asks for the same topics as before."""
     before = decision.group.consumers[join.request.consumer_id]
     return before.topics == _consumer(join).topics
 
 
 def tell_again(decision: DraftDecision, join: Join) -> None:
-    """D8: nothing has changed, the answer to an earlier join may have been lost: say it again."""
+    """D8: nothing has changed and the answer to an earlier join may be lost: repeat it."""
     consumer = _consumer(join)
     decision.group = decision.group.with_consumer(consumer)
     rebalance.restart_session(decision, consumer)
@@ -124,30 +124,30 @@ def tell_again(decision: DraftDecision, join: Join) -> None:
 
 
 def join_with_other_topics(decision: DraftDecision, join: Join) -> None:
-    """A consumer that wants something else starts a rebalance."""
+    """A consumer that asks for other topics starts a rebalance."""
     _park(decision, join)
     rebalance.prepare(decision, Cause.SUBSCRIPTION_CHANGED, join.request.consumer_id)
 
 
 def join_again(decision: DraftDecision, join: Join) -> None:
-    """D4: one more has come; the last one lets the rebalance begin."""
+    """D4: another consumer has joined; the last one starts the rebalance."""
     _park(decision, join)
     rebalance.go_on_if_all_joined(decision)
 
 
 def ask_again(decision: DraftDecision, join: Join) -> None:
-    """Its first join was lost on the way back: the answer goes to this one."""
+    """The answer to its first join was lost: this join gets it."""
     _park(decision, join)
 
 
 def change_its_mind(decision: DraftDecision, join: Join) -> None:
-    """It wants other topics than those that are being shared out."""
+    """It asks for other topics than those being assigned."""
     _park(decision, join)
     rebalance.start_job(decision)
 
 
 def _park(decision: DraftDecision, join: Join) -> None:
-    """Take over what the consumer says now. A join of it that is parked was given up by it."""
+    """Update the consumer from the join. An earlier join that is still parked was given up."""
     consumer = _consumer(join)
     earlier = decision.group.joining.get(consumer.consumer_id)
     if earlier is not None:
@@ -163,24 +163,24 @@ def _park(decision: DraftDecision, join: Join) -> None:
 
 
 def sender_error(decision: DraftDecision, heartbeat: Heartbeat) -> ErrorCode | None:
-    """D3, D7: it was given up, or never was a consumer of this group."""
+    """D3, D7: the sender was removed, or never was a consumer of this group."""
     known = heartbeat.request.consumer_id in decision.group.consumers
     return None if known else ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def has_missed_rebalance(decision: DraftDecision, heartbeat: Heartbeat) -> bool:
-    """D6: whether the sender lives in another generation."""
+    """D6: return whether the sender is in another generation."""
     return heartbeat.request.group_generation_id != decision.group.generation
 
 
 def call_back(decision: DraftDecision, heartbeat: Heartbeat) -> None:
-    """D4: alive, and asked to join again."""
+    """D4: the consumer is alive, and is asked to join again."""
     _keep_alive(decision, heartbeat)
     _answer(decision, heartbeat, ErrorCode.ILLEGAL_GENERATION)
 
 
 def accept(decision: DraftDecision, heartbeat: Heartbeat) -> None:
-    """D2, D6, D12: alive."""
+    """D2, D6, D12: the consumer is alive."""
     _keep_alive(decision, heartbeat)
     _answer(decision, heartbeat, ErrorCode.NONE)
 
@@ -195,6 +195,6 @@ def _answer(decision: DraftDecision, heartbeat: Heartbeat, code: ErrorCode) -> N
 
 
 def store_and_stay(decision: DraftDecision, commit: services.Commit) -> None:
-    """D6: a commit also says that its consumer is alive."""
+    """D6: a commit also shows that its consumer is alive."""
     rebalance.restart_session(decision, decision.group.consumers[commit.request.member_id])
     services.store(decision, commit)

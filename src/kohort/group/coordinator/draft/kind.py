@@ -1,4 +1,4 @@
-"""Draft groups as a kind of group: which requests and records are theirs, how one is found (D16).
+"""Draft groups as a kind of group: their requests and records, and how one is found (D16).
 
 A group belongs to one protocol. It is that of its first member, and stays so until the group is
 deleted.
@@ -27,12 +27,12 @@ from kohort.wire.messages.draft_records import DraftGroupKey
 
 
 def is_draft(session: SessionState, log: GroupLog, group_id: str) -> bool:
-    """Whether a group speaks the draft protocol."""
+    """Return whether a group speaks the draft protocol."""
     return group_id in LIVE.of(session) or group_id in STORED.of(log)
 
 
 def group_of(session: SessionState, log: GroupLog, group_id: str) -> DraftGroup:
-    """Return a group: the live one, or the one in the log, or one that does not exist."""
+    """Return a group: the live one, the one in the log, or a missing one."""
     live = LIVE.of(session).get(group_id)
     if live is not None:
         return live
@@ -41,7 +41,7 @@ def group_of(session: SessionState, log: GroupLog, group_id: str) -> DraftGroup:
 
 
 def run(shard: ShardDecision, group_id: str, trigger: type[object], event: object) -> None:
-    """Put an event to one group, and take over what it leads to."""
+    """Run an event on one group, and collect its effects."""
     decision = DraftDecision(
         group_id,
         shard.config,
@@ -59,14 +59,14 @@ def run(shard: ShardDecision, group_id: str, trigger: type[object], event: objec
 
 
 def _finish_job(shard: ShardDecision, event: object) -> None:
-    """D5: the assignment of a group is made."""
+    """D5: use the assignment of a group."""
     done = cast("DraftJobDone", event)
     if done.job.group_id in LIVE.of(shard.session):
         run(shard, done.job.group_id, DraftJobDone, done)
 
 
 def _look_at_topics(shard: ShardDecision, event: object) -> None:
-    """D14: let every group see whether its topics have changed."""
+    """D14: let every group check whether its topics have changed."""
     for group_id in sorted(LIVE.of(shard.session)):
         run(shard, group_id, TopicsChanged, event)
 
@@ -96,7 +96,7 @@ class DraftKind(LiveKind[DraftGroup]):
         return group_of(session, log, group_id)
 
     def load(self, shard: ShardDecision, group_id: str, event: LoadFinished) -> None:
-        """D15: bring a group that has consumers back to life."""
+        """D15: restore a group that has consumers."""
         stored = STORED.of(shard.log).get(group_id)
         if stored is not None and stored.consumers:
             run(shard, group_id, LoadFinished, event)

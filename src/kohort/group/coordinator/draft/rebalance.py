@@ -1,4 +1,4 @@
-"""A rebalance: all are called, all join, the coordinator assigns (D4, D5, D9)."""
+"""A rebalance: all consumers are asked to join, all join, the coordinator assigns (D4, D5, D9)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REBALANCING, STEADY = DraftState.REBALANCING, DraftState.STEADY
 def prepare(decision: DraftDecision, cause: Cause, consumer_id: str = "") -> None:
     """D4: from now on every heartbeat is answered ILLEGAL_GENERATION, until all have joined.
 
-    D13: who has not come within the longest session timeout of the group is dead.
+    D13: a consumer that has not joined within the group's longest session timeout is dead.
     """
     group = decision.group
     decision.say_rebalance(group.generation, cause, consumer_id)
@@ -42,7 +42,7 @@ def go_on_if_all_joined(decision: DraftDecision) -> None:
 
 
 def go_on(decision: DraftDecision) -> None:
-    """Begin a generation with those who have joined; without any the group is over."""
+    """Begin a generation with the consumers that have joined; without any, the group ends."""
     group = decision.group
     for consumer_id in sorted(group.consumers):
         if consumer_id not in group.joining:
@@ -87,7 +87,7 @@ def _begin_generation(decision: DraftDecision) -> None:
 
 
 def start_job(decision: DraftDecision) -> None:
-    """D5: let the partitions be shared out; the result of an earlier job counts no more."""
+    """D5: start the assignment job; the result of an earlier job no longer counts."""
     group = decision.group = replace(decision.group, job=decision.group.job + 1)
     decision.jobs.append(
         DraftAssignmentJob(
@@ -102,7 +102,7 @@ def start_job(decision: DraftDecision) -> None:
 
 
 def present_topics(decision: DraftDecision) -> dict[str, int]:
-    """Return how many partitions the group's topics have now; those that do not exist are out."""
+    """Return the current partition counts of the group's topics, except missing ones."""
     known = decision.topics.by_name
     return {name: known[name].partitions for name in sorted(decision.group.topics) if name in known}
 
@@ -111,25 +111,25 @@ def present_topics(decision: DraftDecision) -> dict[str, int]:
 
 
 def is_stale(decision: DraftDecision, done: DraftJobDone) -> bool:
-    """Whether the result belongs to another attempt than the last one."""
+    """Return whether the result belongs to an earlier attempt."""
     group, job = decision.group, done.job
     return (job.generation, job.number) != (group.generation, group.job)
 
 
 def is_failed(_decision: DraftDecision, done: DraftJobDone) -> bool:
-    """Whether the assignor raised."""
+    """Return whether the assignor raised."""
     return done.owned is None
 
 
 def give_up(decision: DraftDecision, _done: DraftJobDone) -> None:
-    """The assignor raised: all members have to go."""
+    """The assignor raised: all members have to leave."""
     answer_all(decision, ErrorCode.UNKNOWN_SERVER_ERROR)
     decision.enter(PREPARE)
     decision.start(JoinExpired(decision.group.group_id), decision.group.longest_session_ms)
 
 
 def become_steady(decision: DraftDecision, done: DraftJobDone) -> None:
-    """D6, D7: write the generation down, then tell each consumer its id and its partitions."""
+    """D6, D7: write the generation, then send each consumer its id and its partitions."""
     group, owned = decision.group, done.owned or {}
     record = fold.group_record(group, done.job.assignor, done.job.topics, owned)
     decision.records.append(record)
@@ -143,7 +143,7 @@ def become_steady(decision: DraftDecision, done: DraftJobDone) -> None:
 
 
 def _follow_up(decision: DraftDecision, done: DraftJobDone) -> None:
-    """D10, D14: who came while the assignment was made needs the next rebalance."""
+    """D10, D14: consumers that joined during the assignment need the next rebalance."""
     if decision.group.newcomers:
         prepare(decision, Cause.MEMBER_JOINED)
     elif present_topics(decision) != done.job.topics:
@@ -153,7 +153,7 @@ def _follow_up(decision: DraftDecision, done: DraftJobDone) -> None:
 def tell(
     decision: DraftDecision, parked: Parked, consumer_id: str, owned: tuple[TopicPartition, ...]
 ) -> None:
-    """Answer a join: the generation, the consumer's id (D7, D8) and what it owns."""
+    """Answer a join: the generation, the consumer's id (D7, D8) and its partitions."""
     response = DraftJoinGroupResponse(
         error_code=ErrorCode.NONE,
         group_id=decision.group.group_id,
@@ -176,7 +176,7 @@ def refuse(decision: DraftDecision, parked: Parked, code: ErrorCode, consumer_id
 
 
 def answer_all(decision: DraftDecision, code: ErrorCode) -> None:
-    """Answer every join that is parked with an error; who had no id has none."""
+    """Answer every parked join with an error; newcomers get no id."""
     for consumer_id, parked in sorted(decision.group.joining.items()):
         refuse(decision, parked, code, consumer_id)
     for newcomer in decision.group.newcomers:
@@ -185,13 +185,13 @@ def answer_all(decision: DraftDecision, code: ErrorCode) -> None:
 
 
 def restart_session(decision: DraftDecision, consumer: Consumer) -> None:
-    """D12: count the consumer's silence from now."""
+    """D12: restart the consumer's session timeout."""
     deadline = SessionExpired(decision.group.group_id, consumer.consumer_id)
     decision.start(deadline, consumer.session_timeout_ms)
 
 
 def remove(decision: DraftDecision, consumer_id: str, cause: Cause) -> None:
-    """Take a consumer out of the group: its id means nothing any more."""
+    """Remove a consumer from the group: its id becomes invalid."""
     decision.cancel(SessionExpired(decision.group.group_id, consumer_id))
     decision.group = decision.group.without_consumer(consumer_id)
     decision.say_left(consumer_id, cause)

@@ -1,4 +1,4 @@
-"""The coordinator's half of the draft protocol: everything that can happen to a group.
+"""The coordinator's half of the draft protocol: every event that can happen to a group.
 
 The rules D1 to D16 are in docs/draft.md. Down, Catch-up and Ready, which the design draws in the
 same picture, are the states of the shard: `kohort.group.coordinator.lifecycle`.
@@ -33,7 +33,7 @@ STEADY = DraftState.STEADY
 
 HAS_CONSUMERS = (PREPARE, REBALANCING, STEADY)
 ANY = (NONE, *HAS_CONSUMERS)
-# A rebalance that finds all there goes through PREPARE at once, and ends the group where the
+# A rebalance in which all have joined passes through PREPARE at once, and ends the group when the
 # last consumer is gone.
 REBALANCE = (PREPARE, REBALANCING, NONE)
 

@@ -1,4 +1,4 @@
 """From classic groups to consumer groups and back, while they run (KIP-848, K40 to K48).
 
-Only what is here knows both kinds of group.
+Only this package knows both kinds of group.
 """

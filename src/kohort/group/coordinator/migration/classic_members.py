@@ -1,8 +1,8 @@
 """Members that speak the classic protocol in a consumer group (K45, K46).
 
-They join and sync as ever, but without a leader: they get what the coordinator's target says,
-and their generation is their member epoch. They cannot be told that something changes except by
-being asked to join again, so that is what a heartbeat says until they have all they are to have.
+They join and sync as usual, but without a leader: they get the coordinator's target,
+and their generation is their member epoch. A change can reach them only by
+being asked to join again, so heartbeats ask for that until they have their whole target.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Beat: TypeAlias = RequestArrived[HeartbeatRequest]
 
 
 def join(decision: ConsumerDecision, arrived: Join) -> None:
-    """K45: answer a join at once, or when the target that it makes due is there.
+    """K45: answer a join at once, or when the target that it needs is ready.
 
     Raises:
         Refused: It is turned down.
@@ -63,7 +63,7 @@ def join(decision: ConsumerDecision, arrived: Join) -> None:
     if member.classic is None:
         decision.cancel_timers(
             group.group_id, member.member_id
-        )  # of its life in the other protocol
+        )  # of its time in the other protocol
     updated = _updated(member, arrived)
     resubscribed = heartbeat.take_note(decision, member, updated)
     if downgrades:
@@ -73,7 +73,7 @@ def join(decision: ConsumerDecision, arrived: Join) -> None:
         _tell(decision, arrived, updated)
     elif not heartbeat.waits_already(
         decision, arrived, updated.member_id, member.assigned, resubscribed
-    ):  # else the earlier join is answered, and this one waits in its place
+    ):  # else the earlier join is answered, and this one takes its place
         if target.is_due(decision):
             target.start(decision, arrived, updated.member_id, member.assigned, resubscribed)
             decision.start_session(updated.member_id)
@@ -106,7 +106,7 @@ def _check(decision: ConsumerDecision, arrived: Join) -> None:
 
 
 def _is_consistent(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
-    """K45: all classic members must know one assignor: they may be among themselves again."""
+    """K45: return whether all classic members know one assignor, as for a later downgrade."""
     known, total = group.classic_support, group.classic_members
     return request.protocol_type == PROTOCOL_TYPE and any(
         known.get(protocol.name, 0) == total for protocol in request.protocols
@@ -114,9 +114,9 @@ def _is_consistent(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
 
 
 def _was_thrown_out(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
-    """S1: whether the sender has partitions by an id that is no member's any more.
+    """S1: return whether the sender reports partitions under an id that is no longer a member.
 
-    Others may have them by now, so it has to hear that it lost them, as from a classic group.
+    Other members may have them, so it must learn that it lost them, as from a classic group.
     (Kafka takes it for a new member, whose commits then count until it learns what to give up.)
     """
     if not request.member_id or request.member_id in group.members:
@@ -126,7 +126,7 @@ def _was_thrown_out(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
 
 
 def _identified(decision: ConsumerDecision, arrived: Join, old: Member | None) -> Member:
-    """Return the member that joins, which may be new or take a static member's place."""
+    """Return the member that joins, which may be new or replace a static member."""
     request = arrived.request
     member_id = request.member_id or arrived.unique_id
     if request.group_instance_id is None or (old is None and not request.member_id):
@@ -137,7 +137,7 @@ def _identified(decision: ConsumerDecision, arrived: Join, old: Member | None) -
 
 
 def _updated(member: Member, arrived: Join) -> Member:
-    """Return the member with what the join says of it; the same one if that is nothing new."""
+    """Return the member updated from the join; the same object if nothing has changed."""
     request = arrived.request
     said = classic_join.member_of(arrived)
     subscription = _subscription(request)
@@ -164,14 +164,14 @@ def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
     try:
         return embedded.subscription_of(request.protocols[0].metadata)
     except RemoteProtocolError as error:
-        # As Kafka, which has no better name for it either.
+        # As in Kafka, which has no better name for it either.
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR) from error
 
 
 def _reconciled(
     decision: ConsumerDecision, arrived: Join, member: Member, *, resubscribed: bool
 ) -> Member:
-    """K45: a classic member gives up by joining without what it is not to have any more."""
+    """K45: a classic member releases partitions by joining without them."""
     owned = _subscription(arrived.request).owned_partitions
     said = embedded.by_id(owned, decision.topics)
     return heartbeat.reconcile(decision, member, said, resubscribed=resubscribed)
@@ -194,7 +194,7 @@ def _tell(decision: ConsumerDecision, arrived: Join, member: Member) -> None:
 
 
 def sync(decision: ConsumerDecision, arrived: Sync) -> None:
-    """K45: tell a member what it has now.
+    """K45: answer with the member's current partitions.
 
     Raises:
         Refused: It is turned down.
@@ -209,7 +209,7 @@ def sync(decision: ConsumerDecision, arrived: Sync) -> None:
         own_name,
     ):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # A member that has to give partitions up first learns what it keeps; else it would never know.
+    # A member that must release partitions first learns which ones it keeps; else it never would.
     if (
         _epoch_to_reach(group) > member.epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -231,7 +231,7 @@ def sync(decision: ConsumerDecision, arrived: Sync) -> None:
 
 
 def beat(decision: ConsumerDecision, arrived: Beat) -> None:
-    """K45: a member is alive; ask it to join again if it has not got all it is to have.
+    """K45: a member is alive; ask it to join again if it has not reached its target.
 
     Raises:
         Refused: It is turned down.
@@ -251,7 +251,7 @@ def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
         return True
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
-    # What it waits for is free by now.
+    # The partitions it waits for are free now.
     return all(
         number in member.assigned.get(topic_id, ()) or number not in group.owners.get(topic_id, ())
         for topic_id, numbers in group.target_of(member.member_id).items()
@@ -260,7 +260,7 @@ def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
 
 
 def _epoch_to_reach(group: ConsumerGroup) -> int:
-    """The epoch of the target: before that is made, to join again would change nothing.
+    """Return the target's epoch: before the target is made, joining again would change nothing.
 
     Where there are only classic members, it is a join that has it made.
     """
@@ -269,7 +269,7 @@ def _epoch_to_reach(group: ConsumerGroup) -> int:
 
 
 def _expect_join(decision: ConsumerDecision, member: Member) -> None:
-    """K46: from the first time it is asked, it has its rebalance timeout to join."""
+    """K46: the rebalance timeout to join runs from the first time the member is asked."""
     key = ConsumerJoinExpired(decision.existing.group_id, member.member_id)
     if decision.deadlines.get(key) is None:
         decision.start(key, max(member.rebalance_timeout_ms, 0))
@@ -278,7 +278,7 @@ def _expect_join(decision: ConsumerDecision, member: Member) -> None:
 def _member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[Member, ClassicMemberMetadata]:
-    """Return the classic member that speaks.
+    """Return the classic member that sent the request.
 
     Raises:
         Refused: It is not one, or its generation is another.

@@ -30,7 +30,7 @@ from kohort.wire.messages.membership import JoinGroupRequest
 
 
 def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause: Cause) -> bool:
-    """K47: turn the group into a classic one if those who stay are all classic members.
+    """K47: turn the group into a classic one if only classic members remain.
 
     A rebalance begins at once, for a member has to take over what the others had.
 
@@ -57,7 +57,7 @@ def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause
 
 
 def is_due_after_replacing(decision: ConsumerDecision, old: Member) -> bool:
-    """K47: whether only classic members are left once a classic one replaces this static member."""
+    """K47: return whether only classic members remain once one replaces this static member."""
     group = decision.existing
     others = len(group.members) - 1
     return (
@@ -71,7 +71,7 @@ def is_due_after_replacing(decision: ConsumerDecision, old: Member) -> bool:
 def after_replacing(
     decision: ConsumerDecision, joined: Member, generation: int, *, resubscribed: bool
 ) -> None:
-    """K47: turn the group into a classic one, in which all members have their targets already.
+    """K47: turn the group into a classic one, whose members all have their targets already.
 
     That needs no rebalance. Unless the member that joined wants something else than the one it
     replaces, or a member has not got all of its target yet: a classic member learns only what
@@ -87,7 +87,7 @@ def after_replacing(
 
 
 def _successor(group: ConsumerGroup, generation: int) -> ClassicGroup:
-    """The classic group of these members, all of which are classic."""
+    """Return the classic group of these members, all of which are classic."""
     classic = ClassicGroup(
         group_id=group.group_id,
         state=GroupState.STABLE,
@@ -115,7 +115,7 @@ def _member(member: Member) -> ClassicMember:
 
 
 def _fits(decision: ConsumerDecision, successor: ClassicGroup) -> bool:
-    """Whether a classic group may be so large: it is one record, a consumer group is many."""
+    """Return whether a classic group may be this large: it has to fit into one record."""
     config = decision.config
     few = len(successor.members) <= config.group_max_size
     return few and successor.size <= config.group_max_bytes
@@ -124,9 +124,9 @@ def _fits(decision: ConsumerDecision, successor: ClassicGroup) -> bool:
 def _assignments(
     decision: ConsumerDecision, group: ConsumerGroup, successor: ClassicGroup
 ) -> dict[str, bytes]:
-    """What each member has, in the version that it reads.
+    """Return each member's partitions, in the version that it reads.
 
-    Not what it is to have, which Kafka writes: should the group be upgraded again before its
+    Not its target, which Kafka writes: if the group is upgraded again before its
     rebalance is over, then a partition that is not given up yet must not count as free.
     """
     return {
@@ -153,7 +153,7 @@ def _convert(
     cause: Cause | None,
     member_id: str,
 ) -> None:
-    """Write the classic group in the other one's place, and rebalance it if there is a cause."""
+    """Write the classic group in place of the other, and rebalance it if necessary."""
     _dissolve(decision, successor)
     new = classic_decision(decision, successor)
     # A coordinator that loads a group without a leader knows that it has to be rebalanced.
@@ -172,7 +172,7 @@ def _convert(
 
 
 def classic_decision(decision: ConsumerDecision, group: ClassicGroup) -> ClassicDecision:
-    """Go on with the classic group in the middle of a decision about the consumer group."""
+    """Continue with the classic group in the middle of a decision about the consumer group."""
     return ClassicDecision(
         decision.group_id,
         decision.config,
@@ -186,7 +186,7 @@ def classic_decision(decision: ConsumerDecision, group: ClassicGroup) -> Classic
 
 
 def _dissolve(decision: ConsumerDecision, successor: ClassicGroup) -> None:
-    """Forget the consumer group, and requests that wait for a target that it will not have."""
+    """Delete the consumer group, and answer requests that wait for its target."""
     group = decision.existing
     before = group.state.value
     _release(decision)

@@ -1,4 +1,4 @@
-"""The consumer protocol's bytes of classic members, in a consumer group's terms: topics by id."""
+"""The consumer protocol's bytes of classic members as values of a consumer group: topics by id."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def by_id(entries: Iterable[ConsumerProtocolTopicPartitions], topics: TopicsImag
 
 
 def assignment_of(data: bytes, topics: TopicsImage, epoch: int) -> Owned:
-    """Read what a classic member was given, as given in an epoch; empty bytes are nothing.
+    """Read a classic member's assignment, with an epoch; empty bytes are an empty assignment.
 
     Raises:
         RemoteProtocolError: The bytes are no assignment, or one that says more than partitions:
@@ -78,5 +78,5 @@ def assignment_bytes(
 
 
 def first_metadata(classic: ClassicMemberMetadata) -> bytes:
-    """Return a member's subscription for its first assignor; it is the same for all of them."""
+    """Return a member's subscription for its first assignor; all its assignors have the same."""
     return classic.supported_protocols[0].metadata

@@ -1,7 +1,7 @@
 """The way between classic and consumer groups, as `kinds` lists it.
 
-The consumer kind is handed `TO_CLASSIC`, and calls nothing else of this folder. What members of
-one protocol ask of a group of the other one is in `cells`.
+The consumer kind receives `TO_CLASSIC`, and calls nothing else in this folder. `cells` has the
+requests that members of one protocol send to a group of the other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TO_CLASSIC = Passage(
 
 
 def cells(consumer: ConsumerKind) -> Mapping[tuple[object, str], Serve]:
-    """Return who takes requests of one protocol for groups of the other, by API and kind.
+    """Return the function for requests of one protocol to groups of the other, by API and kind.
 
     A classic group knows of the consumer protocol only that it may become such a group.
     """

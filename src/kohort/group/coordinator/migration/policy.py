@@ -1,4 +1,4 @@
-"""Which way a group may go while it has members: `group.consumer.migration.policy`."""
+"""The direction in which a group with members may move: `group.consumer.migration.policy`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ POLICIES = (BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED)
 
 
 def allows_upgrade(config: CoordinatorConfig) -> bool:
-    """Whether a classic group may become a consumer group."""
+    """Return whether a classic group may become a consumer group."""
     return config.group_consumer_migration_policy in (BIDIRECTIONAL, UPGRADE)
 
 
 def allows_downgrade(config: CoordinatorConfig) -> bool:
-    """Whether a consumer group may become a classic group."""
+    """Return whether a consumer group may become a classic group."""
     return config.group_consumer_migration_policy in (BIDIRECTIONAL, DOWNGRADE)

@@ -1,4 +1,4 @@
-"""A classic group becomes a consumer group, with the first member that asks for it (K40, K41)."""
+"""A classic group becomes a consumer group when the first such member joins (K40, K41)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
 def begin(decision: ConsumerDecision) -> None:
-    """K40: let there be a consumer group: a new one, or what the classic group becomes.
+    """K40: create a consumer group: a new one, or one converted from the classic group.
 
     An empty group may always be of the other kind. One without members in a rebalance is not
     empty yet: the newcomer that it waits for has its id, and the epochs go on.
@@ -80,7 +80,7 @@ def _refused(group_id: str, reason: str) -> Refused:
 
 
 def _converted(decision: ConsumerDecision, classic: ClassicGroup) -> list[Member]:
-    """K41: each member has what it was given last, and has to join again where that changes.
+    """K41: each member keeps its last assignment, and has to join again where that changes.
 
     That may be of an earlier generation, if the group is in a rebalance; a member that gave it up
     already says so when it joins. And one that was not given what it had keeps that, too, until it
@@ -122,7 +122,7 @@ def _flat(owned: Owned) -> set[tuple[uuid.UUID, int]]:
 def _still_held(
     claim: embedded.Partitions, taken: AbstractSet[tuple[uuid.UUID, int]], classic: ClassicGroup
 ) -> Owned:
-    """S4: what a member had when it joined last, and no other was given since.
+    """S4: return partitions that a member had at its last join and that no other has been given.
 
     A cooperative member first learns from the assignment what it is to give up, and has given it up
     when it joins again (KIP-429): until then it is not free, though no assignment has it any more.
@@ -168,7 +168,7 @@ def _member(
 
 
 def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
-    """Forget the classic group: members that wait for its rebalance join again (K41)."""
+    """Delete the classic group: members that wait for its rebalance join again (K41)."""
     group_id = classic.group_id
     old = classic_decision(decision, classic)
     for member_id in sorted({*classic.joining, *classic.syncing}):
@@ -187,7 +187,7 @@ def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
 
 
 def _write(decision: ConsumerDecision, classic: ClassicGroup, members: list[Member]) -> None:
-    """K41: the group, with an assignment for the epoch it begins in: that of all members.
+    """K41: write the group, with an assignment for its first epoch: that of all members.
 
     A rebalance that is not over gives way to a new target: the hash of no topics asks for one. So
     does one whose second round is owed, in which others get what a member is giving up.

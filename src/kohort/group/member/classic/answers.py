@@ -1,4 +1,4 @@
-"""What the coordinator answered, and how a member goes on (L10, L11)."""
+"""The coordinator's answers, and how a member reacts to them (L10, L11)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rebalancing: TypeAlias = JoinGroupResponse | SyncGroupResponse
 
 
 class Remedy(Enum):
-    """What to do about an error code of the coordinator (L10)."""
+    """The reaction to an error code of the coordinator (L10)."""
 
     NONE = "no error"
     REJOIN = "join again at once, as who we are"
@@ -47,7 +47,7 @@ _REMEDIES: dict[int, Remedy] = {
 
 
 def remedy(answer: Answer) -> Remedy:
-    """Return what to do about an answer; whatever is not known is fatal.
+    """Return the reaction to an answer; any unknown error is fatal.
 
     So is MEMBER_ID_REQUIRED, except in the answer to a JoinGroup.
     """
@@ -57,7 +57,7 @@ def remedy(answer: Answer) -> Remedy:
 
 
 def says(wanted: Remedy) -> Callable[[ClassicMemberDecision, Answer], bool]:
-    """Return a guard: whether the error of an answer has this remedy."""
+    """Return a guard: whether the error of an answer calls for this reaction."""
 
     def guard(_decision: ClassicMemberDecision, answer: Answer) -> bool:
         return remedy(answer) is wanted
@@ -67,7 +67,7 @@ def says(wanted: Remedy) -> Callable[[ClassicMemberDecision, Answer], bool]:
 
 
 def says_gone(_decision: ClassicMemberDecision, answer: Answer) -> bool:
-    """L3, L10: whether the coordinator does not know us, or not in this generation."""
+    """L3, L10: the coordinator does not know the member, or not in this generation."""
     return remedy(answer) in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION)
 
 
@@ -75,46 +75,46 @@ def says_gone(_decision: ClassicMemberDecision, answer: Answer) -> bool:
 
 
 def is_welcome(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> bool:
-    """Whether we are in, and with an assignor that we know."""
+    """Return whether the member is in, with an assignor that it knows."""
     return answer.error_code == ErrorCode.NONE and join.is_known_answer(decision, answer)
 
 
 def refuse_generation(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """The coordinator chose an assignor that we never named."""
+    """The coordinator chose an assignor that this member never offered."""
     what = f"the group uses {answer.protocol_type}/{answer.protocol_name}"
     join.fail(decision, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
 
 
 def take_member_id(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """L10 (KIP-394): come back at once with the id we were given."""
+    """L10 (KIP-394): join again at once with the id from the answer."""
     decision.session = replace(decision.session, member_id=answer.member_id)
     join.send_join(decision)
 
 
 def find_and_join(decision: ClassicMemberDecision, _answer: object) -> None:
-    """L10: the coordinator has moved, or is gone."""
+    """L10: the coordinator has moved or is gone."""
     join.forget_coordinator(decision)
     join.try_again_later(decision, "the coordinator is not available")
 
 
 def wait_and_join(decision: ClassicMemberDecision, answer: Rebalancing) -> None:
-    """L10: the coordinator is busy loading."""
+    """L10: the coordinator is still loading."""
     join.try_again_later(decision, ErrorCode(answer.error_code).name)
 
 
 def give_up_joining(decision: ClassicMemberDecision, answer: Rebalancing) -> None:
-    """L10: nothing that we could do would help."""
+    """L10: no action of the member would help."""
     what = f"could not join group {decision.config.group_id}"
     join.fail(decision, answer.error_code, what + _why(decision, answer.error_code))
 
 
 def is_failed(_decision: ClassicMemberDecision, done: JobDone) -> bool:
-    """Whether the assignor raised."""
+    """Return whether the assignor raised."""
     return done.assignments is None
 
 
 def cannot_speak(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """An assignor raised when it was asked: tell the application, and try again."""
+    """An assignor raised when asked for user data: tell the application, and try again."""
     decision.raised.append(KohortError(done.error))
     join.try_again_later(decision, "an assignor failed")
 
@@ -130,7 +130,7 @@ def give_back_the_lead(decision: ClassicMemberDecision, done: JobDone) -> None:
 
 
 def is_outdated(decision: ClassicMemberDecision, answer: CommitAnswered) -> bool:
-    """L11: whether it answers an id or generation that we no longer have.
+    """L11: the request had an id or generation that the member no longer has.
 
     A heartbeat cannot: a member that changes its id does not wait for its answer.
     """
@@ -139,30 +139,30 @@ def is_outdated(decision: ClassicMemberDecision, answer: CommitAnswered) -> bool
 
 
 def note_alive(decision: ClassicMemberDecision, answer: Answered) -> None:
-    """The coordinator has heard us: that is what its session timeout counts from."""
+    """The coordinator has heard from the member: its session timeout restarts."""
     if isinstance(answer, HeartbeatAnswered):
         decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
 
 
 def follow_rebalance(decision: ClassicMemberDecision, answer: Answered) -> None:
-    """L10: the group rebalances: give up what we own, and join."""
+    """L10: the group rebalances: give up partitions, and join."""
     note_alive(decision, answer)
     join.rejoin(decision, "the group is rebalancing")
 
 
 def follow_later(decision: ClassicMemberDecision, answer: Answered) -> None:
-    """L10: the next rebalance comes before this one is through: finish it first."""
+    """L10: the next rebalance has begun before this one has ended: finish this one first."""
     note_alive(decision, answer)
     decision.session = replace(decision.session, rejoin="the group is rebalancing")
 
 
 def is_fatal_commit(_decision: ClassicMemberDecision, answer: CommitAnswered) -> bool:
-    """L11: most errors of a commit are the commit's alone."""
+    """L11: most errors of a commit affect only that commit."""
     return answer.error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 def give_up(decision: ClassicMemberDecision, answer: Answered) -> None:
-    """L10: another member has our instance id, or we may not be in this group."""
+    """L10: another member has this instance id, or access to the group is denied."""
     what = f"cannot stay in group {decision.config.group_id}"
     join.fail(decision, answer.error_code, what + _why(decision, answer.error_code))
 

@@ -1,6 +1,6 @@
-"""Calls of the application and into it, news of the coordinator, and time.
+"""Calls from and into the application, changes of the coordinator, and time.
 
-A call into the application may take as long as it likes; its end comes as an event (L3-L7).
+A call into the application may take any time; its end is an event (L3-L7).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kohort.wire.messages.membership import HeartbeatRequest
 
 
 def is_another_subscription(decision: ClassicMemberDecision, call: Subscribed) -> bool:
-    """Whether it differs from what we joined with."""
+    """Return whether the topics differ from those of the last join."""
     return call.topics != decision.session.joined_topics
 
 
@@ -42,7 +42,7 @@ def resubscribe(decision: ClassicMemberDecision, call: Subscribed) -> None:
 
 
 def comes_back(decision: ClassicMemberDecision, _call: Subscribed) -> bool:
-    """Whether the member leaves only for now."""
+    """Return whether the member leaves only for now."""
     return decision.session.after_leaving is not MemberState.CLOSED
 
 
@@ -58,7 +58,7 @@ def rebalance(decision: ClassicMemberDecision, call: RejoinAsked) -> None:
 
 
 def rebalance_later(decision: ClassicMemberDecision, call: RejoinAsked) -> None:
-    """L15: asked for in the middle of another one: finish that first."""
+    """L15: a rebalance was asked for during another one: finish that first."""
     decision.session = replace(decision.session, rejoin=call.reason)
 
 
@@ -66,7 +66,7 @@ def rebalance_later(decision: ClassicMemberDecision, call: RejoinAsked) -> None:
 
 
 def finish_call(decision: ClassicMemberDecision, _done: CallbackDone) -> None:
-    """Note what the application knows now; that it failed changes nothing (L6)."""
+    """Store the end of the call; a failure changes nothing (L6)."""
     callback = decision.session.callback
     assert callback is not None
     owned, change = decision.session.owned, callback.change
@@ -79,22 +79,22 @@ def finish_call(decision: ClassicMemberDecision, _done: CallbackDone) -> None:
 
 
 def revoked(decision: ClassicMemberDecision, done: CallbackDone) -> None:
-    """L3: now that what had to be given up is, join."""
+    """L3: the application has given up its partitions: join."""
     finish_call(decision, done)
     if not decision.session.is_member:
-        # removed in the meantime: what it would have kept is lost as well
+        # removed in the meantime: the partitions it would have kept are lost as well
         decision.session = replace(decision.session, prepared=False)
     join.rejoin(decision, decision.session.reason)
 
 
 def is_moving(decision: ClassicMemberDecision, _done: CallbackDone) -> bool:
-    """Whether the application has given up what moves to another member."""
+    """Return whether the application has given up the partitions that move to another member."""
     callback = decision.session.callback
     return callback is not None and callback.change is Ownership.REVOKED
 
 
 def moved(decision: ClassicMemberDecision, done: CallbackDone) -> None:
-    """L5: go on to what was added, unless all is lost by now."""
+    """L5: report the added partitions next, unless the membership was lost meanwhile."""
     finish_call(decision, done)
     if decision.session.is_member:
         join.take_up(decision)
@@ -104,7 +104,7 @@ def moved(decision: ClassicMemberDecision, done: CallbackDone) -> None:
 
 
 def assigned(decision: ClassicMemberDecision, done: CallbackDone) -> None:
-    """L5: the rebalance is through."""
+    """L5: the rebalance is complete."""
     finish_call(decision, done)
     join.settle(decision)
 
@@ -113,7 +113,7 @@ def assigned(decision: ClassicMemberDecision, done: CallbackDone) -> None:
 
 
 def is_waiting(decision: ClassicMemberDecision, _event: CoordinatorKnown) -> bool:
-    """Whether a wait before the next try is still running."""
+    """Return whether the wait before the next attempt is still running."""
     return decision.runs(RETRY_DUE)
 
 
@@ -125,23 +125,23 @@ def greet_coordinator(decision: ClassicMemberDecision, _event: CoordinatorKnown)
 
 
 def note_no_coordinator(decision: ClassicMemberDecision, _event: CoordinatorLost) -> None:
-    """Nothing needs it now."""
+    """Ignore the loss of the coordinator: nothing needs it now."""
     decision.session = replace(decision.session, coordinator_known=False)
 
 
 def has_said_good_bye(decision: ClassicMemberDecision, _event: object) -> bool:
-    """Whether LeaveGroup is on its way."""
+    """Return whether LeaveGroup is in flight."""
     return decision.session.request is not None
 
 
 def leave_unheard(decision: ClassicMemberDecision, _event: object) -> None:
-    """The answer to LeaveGroup would not have changed anything."""
+    """Leave without the answer to LeaveGroup, which would change nothing."""
     decision.session = replace(decision.session, coordinator_known=False)
     leave.finish(decision)
 
 
 def give_up_lookup(decision: ClassicMemberDecision, event: LookupFailed) -> None:
-    """The group has no coordinator for us."""
+    """The group has no coordinator for this member."""
     join.fail(decision, *lookup.end(decision, event))
 
 
@@ -154,9 +154,9 @@ def retry(decision: ClassicMemberDecision, _event: object) -> None:
 
 
 def beat(decision: ClassicMemberDecision, _event: HeartbeatDue) -> None:
-    """L9: one heartbeat at a time, as long as we are a member.
+    """L9: send one heartbeat at a time, as long as the member is in the group.
 
-    A member that is late once does not stay behind the others, which began when it did.
+    A member that is late once does not stay out of step with members that began with it.
     """
     session = decision.session
     if not session.is_member:
@@ -175,7 +175,7 @@ def beat(decision: ClassicMemberDecision, _event: HeartbeatDue) -> None:
 
 
 def doubt_coordinator(decision: ClassicMemberDecision, _event: SessionOverdue) -> None:
-    """Nothing heard for a whole session: the coordinator may be somewhere else."""
+    """No answer for a whole session timeout: the coordinator may have moved."""
     if decision.session.is_member:
         decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
         join.forget_coordinator(decision)

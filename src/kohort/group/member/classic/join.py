@@ -38,7 +38,7 @@ from kohort.wire.messages.membership import (
     SyncGroupResponse,
 )
 
-# What the coordinator says of a membership.
+# The fields of a membership that come from the coordinator.
 Answer: TypeAlias = HeartbeatAnswered | CommitAnswered | JoinGroupResponse | SyncGroupResponse
 
 # Java's client waits this much longer for JoinGroup than the rebalance may take, because the
@@ -48,9 +48,9 @@ _REASON_LENGTH = 255  # KIP-800
 
 
 def forget_coordinator(decision: ClassicMemberDecision, _event: object = None) -> None:
-    """L10: the coordinator has moved; that alone changes nothing about what we own.
+    """L10: the coordinator has moved; that alone does not affect owned partitions.
 
-    What was sent to it will not be answered.
+    Requests sent to it will not be answered.
     """
     decision.session = replace(
         decision.session, coordinator_known=False, heartbeat=None, request=None
@@ -59,7 +59,7 @@ def forget_coordinator(decision: ClassicMemberDecision, _event: object = None) -
 
 
 def rejoin(decision: ClassicMemberDecision, reason: str) -> None:
-    """Begin a rebalance on our side. The application first gives up what it has to (L3, L4)."""
+    """Begin a rebalance on this side; the application first gives up partitions (L3, L4)."""
     owed = None if decision.session.is_member else still_owed(decision)
     session = decision.session = replace(decision.session, reason=reason, rejoin=owed)
     given_up = None if session.prepared else _given_up(decision)
@@ -72,7 +72,7 @@ def rejoin(decision: ClassicMemberDecision, reason: str) -> None:
 
 
 def still_owed(decision: ClassicMemberDecision) -> str | None:
-    """Return why a member that has lost its place has to join twice; None: once is enough.
+    """Return why a member that lost its place has to join twice; None: once is enough.
 
     A dynamic member's return is a rebalance. A static one may come back quietly (KIP-345), and then
     the rebalance that it was about to ask for is still to come: what it gave up for others in the
@@ -82,20 +82,20 @@ def still_owed(decision: ClassicMemberDecision) -> str | None:
 
 
 def _given_up(decision: ClassicMemberDecision) -> frozenset[TopicPartition] | None:
-    """Return what the application gives up before the member joins; None: it is not called."""
+    """Return the partitions to give up before joining; None: the application is not called."""
     session = decision.session
     if session.is_member and not decision.is_cooperative:
-        return session.owned  # L3c: everything, and it is asked to even when that is nothing
+        return session.owned  # L3b: other members may have these partitions already
     gone = session.owned  # L3b: others may have these partitions already
     if session.is_member:
-        # L3d: only what left the subscription or was lent; the rest is kept and read on.
+        # L3d: only partitions outside the subscription or lent; reading of the rest continues.
         lent, topics = decision.lent, session.topics
         gone = frozenset(each for each in gone if each.topic not in topics or each in lent)
     return gone or None
 
 
 def send_join(decision: ClassicMemberDecision, _event: object = None) -> None:
-    """Join as who we are, or first find whom to join."""
+    """Join with the current identity, or find the coordinator first."""
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE, RETRY_DUE)
     if not decision.session.coordinator_known:
         decision.enter(MemberState.UNJOINED, decision.session.reason)
@@ -113,7 +113,7 @@ def send_join(decision: ClassicMemberDecision, _event: object = None) -> None:
 
 
 def join_as_said(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """L2: join with what the assignors have to say; other attempts of this join say the same."""
+    """L2: join with the assignors' user data; further attempts of this join send the same."""
     decision.session = replace(decision.session, job=None, user_data=done.assignments or {})
     _send_join(decision)
 
@@ -135,7 +135,7 @@ def _send_join(decision: ClassicMemberDecision) -> None:
 
 
 def _protocols(decision: ClassicMemberDecision) -> tuple[JoinGroupRequestProtocol, ...]:
-    """L2: for each assignor what we want, what we own and since which generation."""
+    """L2: return each assignor with the topics, the owned partitions and their generation."""
     session = decision.session
     user_data = session.user_data
     if user_data is None:
@@ -158,7 +158,7 @@ def _protocols(decision: ClassicMemberDecision) -> tuple[JoinGroupRequestProtoco
 
 
 def try_again_later(decision: ClassicMemberDecision, reason: str) -> None:
-    """Joining failed in a way that a wait may cure."""
+    """Join again after a wait: the failure may be temporary."""
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     decision.session = replace(decision.session, request=None, heartbeat=None, job=None)
     decision.enter(MemberState.UNJOINED, reason)
@@ -170,13 +170,13 @@ def try_again_later(decision: ClassicMemberDecision, reason: str) -> None:
 
 
 def is_known_answer(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> bool:
-    """Whether the answer makes sense: our kind of group, and an assignor that we have."""
+    """Return whether the answer makes sense: this kind of group, and an assignor of this member."""
     same_type = answer.protocol_type in (None, decision.protocol_type)
     return same_type and any(answer.protocol_name == each.name for each in decision.assignors)
 
 
 def become_part(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """A generation has begun: from here on heartbeats are due (L9)."""
+    """A generation has begun: from here on the member sends heartbeats (L9)."""
     decision.session = replace(
         decision.session,
         request=None,
@@ -196,12 +196,12 @@ def become_part(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> N
 
 
 def _lead(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """L8: as leader watch all subscriptions, and share partitions out unless told not to."""
+    """L8: watch all subscriptions as leader, and assign partitions unless told not to."""
     subscriptions = subscriptions_of(answer.members)
     topics = frozenset().union(*(entry.topics for entry in subscriptions.values()))
     decision.session = replace(decision.session, group_topics=topics)
     if answer.skip_assignment:
-        _send_sync(decision, ())  # KIP-814: the group keeps what it has
+        _send_sync(decision, ())  # KIP-814: the group keeps its assignment
         return
     job = AssignmentJob(decision.token(), decision.session.assignor, subscriptions)
     decision.session = replace(decision.session, job=job)
@@ -209,7 +209,7 @@ def _lead(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
 
 
 def hand_over(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """The leader's assignment is made: SyncGroup takes it to the coordinator."""
+    """Send the leader's assignment to the coordinator with SyncGroup."""
     assignments = done.assignments or {}
     decision.session = replace(decision.session, job=None)
     _send_sync(
@@ -242,7 +242,7 @@ def _send_sync(
 
 
 def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) -> None:
-    """L5: what we were given. The application first gives up what moves to another member."""
+    """L5: take an assignment. The application first gives up partitions that move away."""
     decision.session = replace(decision.session, request=None)
     try:
         partitions, user_data = decode_assignment(answer.assignment)
@@ -268,7 +268,7 @@ def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) 
 
 
 def take_up(decision: ClassicMemberDecision) -> None:
-    """L5: what was added; the listener is called even when that is nothing."""
+    """L5: report added partitions; the listener is called even if there are none."""
     assignment, owned = decision.session.assignment, decision.session.owned
     assert assignment is not None
     decision.session = replace(decision.session, owned=assignment.partitions, assignment=None)
@@ -280,7 +280,7 @@ def _matches(partitions: frozenset[TopicPartition], topics: frozenset[str]) -> b
 
 
 def settle(decision: ClassicMemberDecision) -> None:
-    """The application knows its partitions. If anything changed in the meantime, join again."""
+    """The application knows its partitions. If anything has changed meanwhile, join again."""
     decision.enter(MemberState.STABLE)
     session = decision.session
     if not session.is_member:
@@ -306,15 +306,15 @@ def reset_identity(decision: ClassicMemberDecision, answer: Answer) -> None:
 
 
 def join_anew(decision: ClassicMemberDecision, answer: Answer) -> None:
-    """L3b, L10: removed; what we own, or have kept through a rebalance, is lost."""
+    """L3b, L10: removed; all partitions owned, or kept through a rebalance, are lost."""
     reset_identity(decision, answer)
-    # Whatever is still on its way belongs to a rebalance that is over for us.
+    # Anything still in flight belongs to a rebalance that has ended for this member.
     decision.session = replace(decision.session, prepared=False, request=None, job=None)
     rejoin(decision, f"the coordinator answered {ErrorCode(answer.error_code).name}")
 
 
 def fail(decision: ClassicMemberDecision, code: int, what: str) -> None:
-    """L10: an error after which the member cannot go on; what it owns is lost."""
+    """L10: an unrecoverable error; the member's partitions are lost."""
     decision.raised.append(KafkaError(code, what))
     decision.cancel(*decision.session.deadlines.due_times())
     decision.session = replace(

@@ -1,4 +1,4 @@
-"""Leaving: close, unsubscribe, and the application that does not poll any more (L7)."""
+"""Leaving: close, unsubscribe, and an application that has stopped polling (L7)."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def close(decision: ClassicMemberDecision, call: Closing) -> None:
 
 
 def close_at_once(decision: ClassicMemberDecision, _call: Closing) -> None:
-    """There is nothing to give up and nothing to leave."""
+    """Close a member with nothing to give up or leave."""
     decision.session = replace(decision.session, topics=frozenset())
     decision.enter(MemberState.CLOSED)
 
 
 def close_afterwards(decision: ClassicMemberDecision, call: Closing) -> None:
-    """It is leaving already; now it is for good."""
+    """Close a member that is already leaving: it now leaves for good."""
     decision.session = replace(
         decision.session,
         topics=frozenset(),
@@ -51,7 +51,7 @@ def close_afterwards(decision: ClassicMemberDecision, call: Closing) -> None:
 
 
 def unsubscribe_afterwards(decision: ClassicMemberDecision, _call: Unsubscribed) -> None:
-    """It is leaving already; it does not have to come back."""
+    """Unsubscribe a member that is already leaving: it does not come back."""
     closing = decision.session.after_leaving is MemberState.CLOSED
     after = MemberState.CLOSED if closing else MemberState.UNSUBSCRIBED
     decision.session = replace(decision.session, topics=frozenset(), after_leaving=after)
@@ -62,7 +62,7 @@ def _start(decision: ClassicMemberDecision, after: MemberState, reason: str) -> 
     awaits_member_id = _is_being_given_an_id(decision)
     decision.session = replace(
         session,
-        # L7: in the middle of a rebalance others may have the partitions already.
+        # L7: in the middle of a rebalance other members may have the partitions already.
         losing=not session.is_member or session.state in _MID_REBALANCE,
         after_leaving=after,
         reason=reason,
@@ -79,9 +79,9 @@ def _start(decision: ClassicMemberDecision, after: MemberState, reason: str) -> 
 
 
 def _is_being_given_an_id(decision: ClassicMemberDecision) -> bool:
-    """L7 (KIP-394): whether the coordinator may have given us an id that we are still to hear of.
+    """L7 (KIP-394): the coordinator may have created an id for us in an answer yet to come.
 
-    It keeps the id for a session time-out, and holds up every rebalance of the others meanwhile.
+    It keeps the id for a session time-out, during which every rebalance waits for it.
     """
     session = decision.session
     is_sent = session.state is MemberState.PREPARING_REBALANCE and session.request is not None
@@ -89,14 +89,14 @@ def _is_being_given_an_id(decision: ClassicMemberDecision) -> bool:
 
 
 def leave_as_named(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """L7 (KIP-394): now that we know our id, give it back."""
+    """L7 (KIP-394): give the id back, now that it is known."""
     decision.cancel(SESSION_OVERDUE)
     decision.session = replace(decision.session, member_id=answer.member_id, request=None)
     go_on(decision)
 
 
 def go_on(decision: ClassicMemberDecision, _done: object = None) -> None:
-    """Take the next step: finish the open call, give up what is owned, say good-bye."""
+    """Take the next step: finish the open call, give up owned partitions, send LeaveGroup."""
     session = decision.session
     if session.callback is not None:
         return
@@ -110,13 +110,13 @@ def go_on(decision: ClassicMemberDecision, _done: object = None) -> None:
 
 
 def _may_leave(decision: ClassicMemberDecision) -> bool:
-    """Whether there is a coordinator to say good-bye to, and something to say."""
+    """Return whether there is a coordinator, and a membership to end."""
     session = decision.session
     return bool(session.member_id) and session.coordinator_known and _wants_to_leave(decision)
 
 
 def _wants_to_leave(decision: ClassicMemberDecision) -> bool:
-    """C33: a static member does not leave, so that it can come back to what it had.
+    """C33: a static member does not leave, so that it can come back to its partitions.
 
     Unless the closing application says otherwise; it can keep a dynamic one silent (KIP-1092).
     """
@@ -143,7 +143,7 @@ def _good_bye(decision: ClassicMemberDecision, reason: str) -> LeaveGroupRequest
 def finish(decision: ClassicMemberDecision, _answer: object = None) -> None:
     """The member is out of the group, or will be when its session ends.
 
-    If the coordinator has refused a good-bye, it was out before.
+    If the coordinator has refused LeaveGroup, the member had been removed before.
     """
     after = decision.session.after_leaving
     decision.cancel(*decision.session.deadlines.due_times())
@@ -174,9 +174,9 @@ def start_joining(decision: ClassicMemberDecision, _call: object = None) -> None
 
 
 def become_stale(decision: ClassicMemberDecision, _overdue: PollOverdue) -> None:
-    """L7: an application that does not poll cannot process: let others have its partitions.
+    """L7: an application that does not poll cannot process: release its partitions to others.
 
-    It is asked for nothing, it would not answer. What it owns is lost when it comes back.
+    The application is not called: it would not answer. Its partitions are lost when it polls again.
     """
     reason = "the application did not poll within max.poll.interval.ms"
     if _may_leave(decision):
@@ -197,7 +197,7 @@ def become_stale(decision: ClassicMemberDecision, _overdue: PollOverdue) -> None
 
 
 def come_back(decision: ClassicMemberDecision, _event: object = None) -> None:
-    """L7: the application polls again; callbacks run there, too. Tell it what it lost, and join."""
+    """L7: the application polls again, where callbacks run: report the loss, then join."""
     if decision.session.callback is None:
         decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
         join.rejoin(decision, "the application polls again")
@@ -207,6 +207,6 @@ def come_back(decision: ClassicMemberDecision, _event: object = None) -> None:
 
 
 def lose_the_rest(decision: ClassicMemberDecision, _done: CallbackDone) -> None:
-    """L3: what was assigned while the member failed is lost as well."""
+    """L3: partitions assigned while the member failed are lost as well."""
     if decision.session.owned:
         decision.call(revoked_or_lost(decision.session), decision.session.owned)

@@ -1,11 +1,11 @@
-"""A member of a classic group: the face of the machine.
+"""A member of a classic group: the public interface of the machine.
 
 A shell drives it with one event at a time:
 
     effects = member.decide(event, now)     # changes nothing
     member.install(effects.session)
 
-and then does what the effects say: looks the coordinator up, sends requests, queues callbacks for
+and then carries out the effects: looks the coordinator up, sends requests, queues callbacks for
 the application's next poll, runs jobs, raises errors. Each of them comes back as another event.
 """
 
@@ -46,11 +46,11 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
     )
 
     def __init__(self, config: MemberConfig, assignors: Sequence[Assignor]) -> None:
-        """Make a member that wants nothing yet.
+        """Make a member without a subscription.
 
         Args:
             config: Its settings.
-            assignors: The assignors it offers to the group, the best liked first.
+            assignors: The assignors it offers to the group, in order of preference.
 
         Raises:
             ConfigError: No assignor, two of one name, a name or version of the wrong type, or no
@@ -74,22 +74,22 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has left for good."""
+        """Return whether it has left for good."""
         return self.session.state is MemberState.CLOSED
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        """Time between heartbeats, in milliseconds."""
+        """Return the time between heartbeats, in milliseconds."""
         return self.config.heartbeat_interval_ms
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """Partitions that it was given and has not given up."""
+        """Return the partitions that are assigned to it and that it has not given up."""
         return self.session.owned
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Partitions that may be read now: not those that the application is being told about."""
+        """Return the partitions to read now: not those that the application is being told about."""
         session = self.session
         if not session.is_member:
             return frozenset()
@@ -97,7 +97,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
 
     @property
     def group_topics(self) -> frozenset[str]:
-        """Topics to watch as leader: when their partitions change, `RejoinAsked` (L8)."""
+        """Return the topics to watch as leader; `RejoinAsked` when their partitions change (L8)."""
         return self.session.group_topics
 
     # ------------------------------------------------------------------------------------- commits
@@ -107,8 +107,8 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
     ) -> OffsetCommitRequest:
         """Return the request that stores positions in this member's name (L11).
 
-        A cooperative member commits while the group waits for all to join: it still has what it
-        owns, and the coordinator goes on with the old generation until then. Once that has
+        A cooperative member commits while the group waits for all to join: it still has its
+        partitions, and the coordinator keeps the old generation until then. Once that has
         answered, it takes no commit until the leader has assigned partitions.
 
         Raises:
@@ -125,7 +125,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
         )
 
     def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
-        """As every member; the answer may overtake the one to JoinGroup, which says why."""
+        """As for every member; the answer may overtake that to JoinGroup, which says why."""
         is_over = error_code == ErrorCode.ILLEGAL_GENERATION and self._is_rebalancing
         if is_over and self._keeps_partitions:
             return CommitVerdict.REBALANCE_IN_PROGRESS
@@ -137,7 +137,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
 
     @property
     def _keeps_partitions(self) -> bool:
-        """Whether it keeps what it owns while it joins (KIP-429)."""
+        """Return whether it keeps its partitions while it joins (KIP-429)."""
         return self.protocol is RebalanceProtocol.COOPERATIVE
 
     # -------------------------------------------------------------------------------------- driving
@@ -154,7 +154,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
         )
 
     def tell_assignor(self, callback: Callback) -> None:
-        """As every member, and ask the assignor what is lent (L3)."""
+        """As for every member, and ask the assignor which partitions are lent (L3)."""
         self._lent = frozenset()
         super().tell_assignor(callback)
         assignor = self.assignors.get(callback.assignor)
@@ -162,7 +162,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
             self._lent = frozenset(assignor.lent())
 
     def _forget_sent(self, decision: ClassicMemberDecision, token: int) -> Sent | None:
-        """As every member, but what leaves has to know later that its good-bye was sent."""
+        """As for every member, but a member that leaves remembers that LeaveGroup was sent."""
         request = self.session.request
         if self.session.state is MemberState.LEAVING and request and request.token == token:
             return request

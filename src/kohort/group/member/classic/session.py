@@ -1,4 +1,4 @@
-"""What a classic member knows; values, and the decision that one event works on."""
+"""The session of a classic member, and the decision that one event works on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kohort.values import replace
 
 
 class MemberState(State):
-    """The states of a classic member; the four of Kafka's client (L9), and what is around them."""
+    """The states of a classic member: the four of Kafka's client (L9), and those around them."""
 
     UNSUBSCRIBED = "wants nothing"
     UNJOINED = "wants to join; waits for the coordinator, or before it tries again"
@@ -33,23 +33,23 @@ class MemberState(State):
 
 
 class MemberSession(Session, frozen=True, kw_only=True):
-    """All that a member knows; a value.
+    """The whole state of a member; a value.
 
     Attributes:
         state: Its state.
-        joined_topics: What it said when it joined last.
+        joined_topics: The topics of its last join.
         generation: Present generation, -1 when it has none.
-        owned: Partitions it was given and has not given up.
+        owned: Partitions that are assigned to it and that it has not given up.
         assignor: Name of the assignor of this generation.
         group_topics: As leader: topics of all members, whose partitions it has to watch (L8).
-        job: What the assignors do: before JoinGroup they are asked, as leader they assign.
-        user_data: What they said for this attempt to join, by name; None: they have to be asked.
-        assignment: What it was given, until the application has given up what moves away.
+        job: The assignors' job: user data before JoinGroup, the assignment as leader.
+        user_data: Their user data for this attempt to join, by name; None: not asked yet.
+        assignment: The new assignment, until the application has released what moves away.
         prepared: Whether the application has given its partitions up for this rebalance (L4).
-        rejoin: Why to join again as soon as this rebalance is through; None: no need.
-        reason: What to say as reason in the next JoinGroup (KIP-800).
-        losing: While leaving: whether what it owns counts as lost (L7).
-        operation: What closing means for the group (KIP-1092).
+        rejoin: Why to join again as soon as this rebalance has ended; None: no need.
+        reason: The reason to send in the next JoinGroup (KIP-800).
+        losing: While leaving: whether its partitions count as lost (L7).
+        operation: The effect of closing on the group (KIP-1092).
         after_leaving: The state that follows `LEAVING`.
     """
 
@@ -71,18 +71,18 @@ class MemberSession(Session, frozen=True, kw_only=True):
 
     @property
     def holds_its_place(self) -> bool:
-        """L7: not one that leaves in the middle of a rebalance: others may have been given all."""
+        """L7: not while leaving in the middle of a rebalance: others may have its partitions."""
         return self.is_member and not (self.state is MemberState.LEAVING and self.losing)
 
 
 class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):
-    """What one event does to a classic member, while its handlers run.
+    """The effects of one event on a classic member, while its handlers run.
 
     Attributes:
-        assignors: The assignors it knows, the best liked first.
+        assignors: Its assignors, in order of preference.
         protocol: How it gives partitions up.
         protocol_type: The kind of group that it joins.
-        lent: What it gives up before it joins again although it is cooperative.
+        lent: Partitions it gives up before it joins again although it is cooperative.
     """
 
     assignors: tuple[Offer, ...]
@@ -92,7 +92,7 @@ class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether it keeps what it owns during a rebalance (KIP-429)."""
+        """Return whether it keeps its partitions during a rebalance (KIP-429)."""
         return self.protocol is RebalanceProtocol.COOPERATIVE
 
     def call(

@@ -1,4 +1,4 @@
-"""The member's half of the classic protocol: everything that can happen to a member."""
+"""The member's half of the classic protocol: every event that can happen to a member."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LEAVING, CLOSED, FATAL = MemberState.LEAVING, MemberState.CLOSED, MemberState.FA
 
 # The application is being called, which may take long.
 CALLING = (REVOKING, ASSIGNING)
-# Heartbeats go out in these.
+# Heartbeats are sent in these.
 BEATING = (REVOKING, COMPLETING, ASSIGNING, STABLE, LEAVING)
 JOINED = (UNJOINED, REVOKING, PREPARING, COMPLETING, ASSIGNING, STABLE)
 ACTIVE = (*JOINED, LEAVING)
@@ -164,13 +164,13 @@ JOB_ROWS: Rows = (
 
 
 def sent_good_bye_in_vain(decision: ClassicMemberDecision, answer: answers.Answered) -> bool:
-    """Whether LeaveGroup went to a broker that is not the coordinator any more."""
+    """Return whether LeaveGroup went to a broker that is no longer the coordinator."""
     moved = remedy(answer) is Remedy.FIND_COORDINATOR
     return moved and calls.has_said_good_bye(decision, answer)
 
 
 def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
-    """Heartbeats and commits say the same about a membership (L3, L10, L11)."""
+    """Heartbeats and commits give the same errors about a membership (L3, L10, L11)."""
     return (
         row(
             STABLE,

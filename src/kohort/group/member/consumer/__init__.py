@@ -1,1 +1,1 @@
-"""The member's half of the consumer protocol (KIP-848): heartbeats, and reconciling alone."""
+"""The member's half of the consumer protocol (KIP-848): heartbeats and reconciliation."""

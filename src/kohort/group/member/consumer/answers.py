@@ -1,4 +1,4 @@
-"""What the coordinator answered to a heartbeat, and how a member goes on (L35, L36)."""
+"""The coordinator's answers to a heartbeat, and how a member reacts to them (L35, L36)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answer = ConsumerGroupHeartbeatResponse
 
 
 class Remedy(Enum):
-    """What to do about the error code of a heartbeat (L35, L36)."""
+    """The reaction to the error code of a heartbeat (L35, L36)."""
 
     NONE = "no error"
     REJOIN = "what is owned is lost: say so, and join again as who we are"
@@ -38,7 +38,7 @@ _REMEDIES: dict[int, Remedy] = {
 
 
 def remedy(code: int, *, is_member: bool) -> Remedy:
-    """Return what to do about the answer to a heartbeat; whatever is not known is fatal.
+    """Return the reaction to the answer to a heartbeat; any unknown error is fatal.
 
     Args:
         code: Its error code.
@@ -51,7 +51,7 @@ def remedy(code: int, *, is_member: bool) -> Remedy:
 
 
 def says(wanted: Remedy) -> Callable[[ConsumerMemberDecision, Answer], bool]:
-    """Return a guard: whether the error of an answer has this remedy."""
+    """Return a guard: whether the error of an answer calls for this reaction."""
 
     def guard(decision: ConsumerMemberDecision, answer: Answer) -> bool:
         return remedy(answer.error_code, is_member=decision.session.is_member) is wanted
@@ -61,13 +61,13 @@ def says(wanted: Remedy) -> Callable[[ConsumerMemberDecision, Answer], bool]:
 
 
 def is_nonsense(decision: ConsumerMemberDecision, answer: Answer) -> bool:
-    """Whether it claims an epoch that no member has, or one that is over."""
+    """Return whether it has an epoch that no member can have, or that has passed."""
     lowest = max(decision.session.epoch, NOT_JOINED + 1)
     return answer.error_code == ErrorCode.NONE and answer.member_epoch < lowest
 
 
 def note_answer(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """Take over who we are and when to beat next."""
+    """Store the identity and the time of the next heartbeat."""
     session, config = decision.session, decision.config
     interval_ms = answer.heartbeat_interval_ms
     if interval_ms <= 0:
@@ -89,13 +89,13 @@ def note_answer(decision: ConsumerMemberDecision, answer: Answer) -> None:
 
 
 def note_newer_target(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L33: what is given now is looked at when the present change is acknowledged."""
+    """L33: handle the new target when the present change is acknowledged."""
     note_answer(decision, answer)
     reconcile.note_target(decision, answer.assignment)
 
 
 def follow(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L32, L33: a member; it reconciles what it is given, unless the application is called now."""
+    """L32, L33: reconcile the target, unless the application is being called."""
     note_newer_target(decision, answer)
     rests = decision.state is MemberState.STABLE and reconcile.is_reconciled(decision.session)
     if decision.session.callback is None and not rests:
@@ -103,12 +103,12 @@ def follow(decision: ConsumerMemberDecision, answer: Answer) -> None:
 
 
 def tell_and_try_again(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L36: a topic may not be read; an administrator may allow it while we wait."""
+    """L36: access to a topic is denied; retry, as an administrator may grant it meanwhile."""
     decision.raised.append(KafkaError(answer.error_code, told_by_server(answer.error_message)))
     rhythm.beat_later(decision)
 
 
 def give_up(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L36: nothing that we could do would help."""
+    """L36: no action of the member would help."""
     what = told_by_server(answer.error_message) or f"cannot be in group {decision.config.group_id}"
     leave.fail(decision, answer.error_code, what)

@@ -1,4 +1,4 @@
-"""Calls of the application, news of the coordinator, and time: the rest of a member's table."""
+"""Calls of the application, changes of the coordinator, and time: the rest of the table."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from kohort.values import replace
 
 
 def is_open(decision: ConsumerMemberDecision, _call: Subscribed) -> bool:
-    """Whether the application has not closed the member."""
+    """Return whether the application has not closed the member."""
     return decision.session.closing is None
 
 
 def note_topics(decision: ConsumerMemberDecision, call: Subscribed) -> None:
-    """L32: what it subscribes to; it is joined for with the next poll."""
+    """L32: store the subscription; the next poll joins."""
     if not call.topics and call.pattern is None:
         raise LocalProtocolError("a subscription to no topics is an unsubscribe")
     decision.session = replace(decision.session, topics=call.topics, pattern=call.pattern)
 
 
 def resubscribe(decision: ConsumerMemberDecision, call: Subscribed) -> None:
-    """L31: the coordinator hears of another subscription at once."""
+    """L31: tell the coordinator about another subscription at once."""
     before = decision.session
     note_topics(decision, call)
     if (before.topics, before.pattern) != (call.topics, call.pattern):
@@ -43,7 +43,7 @@ def resubscribe(decision: ConsumerMemberDecision, call: Subscribed) -> None:
 
 
 def want_nothing(decision: ConsumerMemberDecision, _call: object) -> None:
-    """It does not have to join, or to come back."""
+    """Clear the subscription of a member that then does not have to join or come back."""
     decision.session = replace(decision.session, topics=frozenset(), pattern=None)
 
 
@@ -60,13 +60,13 @@ def close(decision: ConsumerMemberDecision, call: Closing) -> None:
 
 
 def close_afterwards(decision: ConsumerMemberDecision, call: Closing) -> None:
-    """It has left or is leaving already; now it is for good."""
+    """Close a member that has left or is leaving: it now leaves for good."""
     want_nothing(decision, call)
     decision.session = replace(decision.session, closing=call.operation)
 
 
 def wants_to_join(decision: ConsumerMemberDecision, _call: object) -> bool:
-    """Whether there is a subscription."""
+    """Return whether there is a subscription."""
     return decision.session.wants
 
 
@@ -74,30 +74,30 @@ def wants_to_join(decision: ConsumerMemberDecision, _call: object) -> bool:
 
 
 def note_coordinator(decision: ConsumerMemberDecision, event: CoordinatorKnown) -> None:
-    """L31: it is known; what it was looked for, a heartbeat that is due, goes out now."""
+    """L31: the coordinator is known; the heartbeat that waited for it is sent now."""
     client_assignors.note_coordinator(decision, asks_members=event.asks_members)
     lookup.note_coordinator(decision)
 
 
 def forget_coordinator(decision: ConsumerMemberDecision, _event: object) -> None:
-    """The coordinator is not where it was; the next one gets everything again (L31)."""
+    """The coordinator has moved; the next one gets a full heartbeat (L31)."""
     decision.session = replace(decision.session, coordinator_known=False, sent=None)
 
 
 def find_coordinator(decision: ConsumerMemberDecision, event: object) -> None:
-    """L36: it has moved, or is gone; that alone changes nothing about what we own."""
+    """L36: the coordinator has moved or is gone; that alone does not affect owned partitions."""
     forget_coordinator(decision, event)
     rhythm.beat_later(decision)
 
 
 def has_moved(decision: ConsumerMemberDecision, answer: CommitAnswered) -> bool:
-    """Whether a commit was told that the coordinator is another broker."""
+    """Return whether a commit's answer says that another broker is the coordinator."""
     moved = remedy(answer.error_code, is_member=True) is Remedy.FIND_COORDINATOR
     return moved and decision.session.coordinator_known
 
 
 def give_up_lookup(decision: ConsumerMemberDecision, event: LookupFailed) -> None:
-    """The group has no coordinator for us."""
+    """The group has no coordinator for this member."""
     leave.fail(decision, *lookup.end(decision, event))
 
 
@@ -105,7 +105,7 @@ def give_up_lookup(decision: ConsumerMemberDecision, event: LookupFailed) -> Non
 
 
 def beat(decision: ConsumerMemberDecision, _ready: object) -> None:
-    """L31: say what changed; everything when joining and after an error."""
+    """L31: send changed fields; all of them when joining and after an error."""
     fields = present_fields(decision.config, decision.session)
     decision.beat(heartbeat_request(decision.config, decision.session, fields))
     session = decision.session

@@ -1,8 +1,8 @@
-"""Making the group's assignment, when the coordinator asks for it (KIP-848, K60, K61).
+"""Computing the group's assignment when the coordinator asks for it (KIP-848, K60, K61).
 
 The coordinator asks in the answer to a heartbeat. The member asks back for the group, its assignor
-computes as a job while heartbeats go on, and the result goes to the coordinator. If anything of
-that fails the member forgets it: the coordinator asks again, or makes the assignment itself.
+computes as a job while heartbeats go on, and the result goes to the coordinator. If any step
+fails, the member forgets it: the coordinator asks again, or makes the assignment itself.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Prepared = ConsumerGroupPrepareAssignmentResponse
 Installed = ConsumerGroupInstallAssignmentResponse
 
 _FAILED = 1
-# What a cooperative assignor withholds at first it gives in the next round, if not before.
+# A cooperative assignor assigns in the next round the partitions it withholds at first.
 _ROUNDS = 4
 
 
@@ -68,7 +68,7 @@ class ComputationLost(Struct, frozen=True):
 
 
 def announce(decision: ConsumerMemberDecision) -> None:
-    """Say what assignors there are, and ask each what the one that computes should know.
+    """Announce the assignors, and ask each for user data.
 
     That is asked when the member joins or subscribes to something else, and not with each
     heartbeat: whatever is new in it makes a new assignment.
@@ -87,19 +87,19 @@ def ask(decision: ConsumerMemberDecision) -> None:
 
 
 def holds_back(decision: ConsumerMemberDecision) -> bool:
-    """Whether the next heartbeat waits for what the assignors have to say: only one that joins."""
+    """Return whether the next heartbeat waits for the assignors' data: only when joining."""
     session = decision.session
     waits = session.asking is not None or session.unasked
     return waits and not session.is_member and decision.state is MemberState.JOINING
 
 
 def is_said(decision: ConsumerMemberDecision, done: JobDone) -> bool:
-    """Whether the job was to ask the assignors."""
+    """Return whether the job was to ask the assignors."""
     return done.token == decision.session.asking
 
 
 def has_failed(decision: ConsumerMemberDecision, done: JobDone) -> bool:
-    """Whether that failed."""
+    """Return whether that failed."""
     return is_said(decision, done) and done.assignments is None
 
 
@@ -112,7 +112,7 @@ def ask_later(decision: ConsumerMemberDecision, done: JobDone) -> None:
 
 
 def note_said(decision: ConsumerMemberDecision, done: JobDone) -> None:
-    """The coordinator hears of it at once."""
+    """Report the assignors' data to the coordinator at once."""
     decision.session = replace(decision.session, asking=None)
     _announce(decision, done.assignments or {})
     rhythm.beat_soon(decision)
@@ -132,7 +132,7 @@ def _announce(decision: ConsumerMemberDecision, said: Mapping[str, bytes]) -> No
 
 
 def note_coordinator(decision: ConsumerMemberDecision, *, asks_members: bool) -> None:
-    """Tell once that this coordinator never asks, as Kafka's does not (K60)."""
+    """Report once that this coordinator never asks members, as Kafka's does not (K60)."""
     tells = not asks_members and decision.session.asks_members and decision.assignors
     decision.session = replace(decision.session, asks_members=asks_members)
     if tells:
@@ -150,7 +150,7 @@ def note_coordinator(decision: ConsumerMemberDecision, *, asks_members: bool) ->
 
 
 def note_answer(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatResponse) -> None:
-    """Begin, if the coordinator asks for it and this member is not at it already."""
+    """Begin, if the coordinator asks for it and this member has not begun already."""
     session = decision.session
     if answer.assignment is not None or answer.assignment_metadata is not None:
         decision.session = replace(session, assignment_metadata=answer.assignment_metadata)
@@ -172,12 +172,12 @@ def _send(decision: ConsumerMemberDecision, computation: Computation, request: M
 
 
 def is_awaited(session: MemberSession, token: int) -> bool:
-    """Whether a number is that of the computation's request or job."""
+    """Return whether a number belongs to the computation's request or job."""
     return session.computation is not None and session.computation.token == token
 
 
 def prepared(decision: ConsumerMemberDecision, answer: Prepared) -> None:
-    """K61: let the assignor compute, with what the coordinator says and nothing else."""
+    """K61: run the assignor with the coordinator's data and nothing else."""
     names = {assignor.name for assignor in decision.assignors}
     if answer.error_code != ErrorCode.NONE or answer.assignor_name not in names:
         forget(decision, answer)
@@ -203,7 +203,7 @@ def prepared(decision: ConsumerMemberDecision, answer: Prepared) -> None:
 def _subscription(
     member: PreparedMember, answer: Prepared, names: Mapping[uuid.UUID, str]
 ) -> Subscription:
-    """Return a member as assignors see it; what it owns is its present target, and no claim."""
+    """Return a member as assignors see it; it owns its present target, not a claim."""
     return Subscription(
         topics=frozenset(member.subscribed_topic_names),
         owned=frozenset(
@@ -220,7 +220,7 @@ def _subscription(
 
 
 def computed(decision: ConsumerMemberDecision, done: JobDone) -> None:
-    """K61: tell the coordinator the result, or that there is none."""
+    """K61: send the coordinator the result, or that there is none."""
     computation = decision.session.computation
     assert computation is not None
     members = (
@@ -240,7 +240,7 @@ def computed(decision: ConsumerMemberDecision, done: JobDone) -> None:
 def _installed(
     decision: ConsumerMemberDecision, computation: Computation, assignments: Mapping[str, bytes]
 ) -> tuple[InstalledMember, ...] | None:
-    """Name topics by their ids; None: the assignor gave away what does not exist."""
+    """Name topics by their ids; None: the assignor assigned a topic that does not exist."""
     version = next(each.version for each in decision.assignors if each.name == computation.assignor)
     members = []
     for member_id in sorted(assignments):
@@ -266,13 +266,13 @@ def _installed(
 
 
 def installed(decision: ConsumerMemberDecision, answer: Installed) -> None:
-    """Hear at once what this member is to have; why a result was refused is the broker's to say."""
+    """Send a heartbeat to get this member's part at once; the broker reports refused results."""
     forget(decision, answer)
     rhythm.beat_soon(decision)
 
 
 def forget(decision: ConsumerMemberDecision, _event: object) -> None:
-    """It is over; if the coordinator still wants something it asks again."""
+    """Forget the computation; if the coordinator still needs it, it asks again."""
     decision.session = replace(decision.session, computation=None)
 
 
@@ -282,9 +282,9 @@ def forget(decision: ConsumerMemberDecision, _event: object) -> None:
 def compute(
     job: MemberJob, assignors: Mapping[str, Assignor], cluster: ClusterView
 ) -> dict[str, bytes]:
-    """Do the job: return each member's assignment as SyncGroup would carry it, or what they say.
+    """Do the job: return each member's assignment for SyncGroup, or the assignors' data.
 
-    The coordinator takes care that a partition is given up before it is given on. So what an
+    The coordinator ensures that a partition is released before it is assigned. So what an
     assignor of the cooperative protocol withholds until then is asked for at once, as if its
     members had let go.
 
@@ -297,7 +297,7 @@ def compute(
     given: dict[str, Assignment] = {}
     for _ in range(_ROUNDS):
         made = assignor.assign_with_user_data(cluster, subscriptions)
-        # the coordinator refuses those that are not members
+        # the coordinator refuses assignments to unknown members
         given = {each: made.get(each, _NOTHING) for each in {*job.subscriptions, *made}}
         after = {
             each: replace(entry, owned=given[each].partitions)

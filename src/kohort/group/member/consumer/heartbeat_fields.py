@@ -1,4 +1,4 @@
-"""What a heartbeat says: everything at first and after an error, later only what changed (L31)."""
+"""The fields of a heartbeat: all at first and after an error, later only changes (L31)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class HeartbeatFields(Struct, frozen=True):
         rack_id: Where the member runs.
         topics: What it subscribes to.
         pattern: Or the regular expression; empty to take an earlier one back.
-        server_assignor: The assignor it would like.
-        partitions: What it claims to own; None has it said again.
+        server_assignor: The server-side assignor it asks for.
+        partitions: The partitions it claims to own; None: send them again.
         client_assignors: The assignors it can run itself (K60), None where it has none.
     """
 
@@ -43,7 +43,7 @@ class HeartbeatFields(Struct, frozen=True):
 
 
 def present_fields(config: MemberConfig, session: MemberSession) -> HeartbeatFields:
-    """Return all fields as they are now."""
+    """Return the current values of all fields."""
     pattern = session.pattern
     if pattern is None and session.pattern_sent:
         pattern = NO_PATTERN
@@ -63,13 +63,13 @@ def heartbeat_request(
 ) -> ConsumerGroupHeartbeatRequest:
     """Return a heartbeat with those fields that the coordinator does not know.
 
-    Who wants nothing any more is about to leave and does not say so before: another subscription
+    A member without a subscription is about to leave, and does not send that: another subscription
     would be an epoch of its own, for a moment.
 
     Args:
         config: Settings.
-        session: The member; `sent` is what the coordinator knows.
-        fields: What is true now.
+        session: The member; `sent` has the fields that the coordinator knows.
+        fields: The current values.
     """
     sent = session.sent
     same_topics = not session.wants or (sent is not None and sent.topics == fields.topics)
@@ -104,7 +104,7 @@ def heartbeat_request(
 def leave_request(
     config: MemberConfig, session: MemberSession, epoch: int
 ) -> ConsumerGroupHeartbeatRequest:
-    """Return a good-bye: epoch -1, or -2 for a static member that comes back (L35)."""
+    """Return a leave request: epoch -1, or -2 for a static member that comes back (L35)."""
     return ConsumerGroupHeartbeatRequest(
         group_id=config.group_id,
         member_id=session.member_id,

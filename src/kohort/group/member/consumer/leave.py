@@ -18,7 +18,7 @@ _NOT_POLLED = "the application did not poll within max.poll.interval.ms"
 
 
 def join(decision: ConsumerMemberDecision, _poll: object = None) -> None:
-    """L32: begin to join, with nothing; the first poll after a subscription does."""
+    """L32: begin to join without partitions, at the first poll after a subscription."""
     client_assignors.announce(decision)
     decision.enter(MemberState.JOINING)
     decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
@@ -26,7 +26,7 @@ def join(decision: ConsumerMemberDecision, _poll: object = None) -> None:
 
 
 def _forget_membership(decision: ConsumerMemberDecision) -> None:
-    """What was true as a member is not any more."""
+    """Reset the fields of a membership that has ended."""
     decision.cancel(*decision.session.deadlines.due_times())
     decision.session = replace(
         decision.session,
@@ -48,7 +48,7 @@ def _forget_membership(decision: ConsumerMemberDecision) -> None:
 
 
 def start(decision: ConsumerMemberDecision, reason: str) -> None:
-    """L30: the application gives up what it has, then the member says good-bye."""
+    """L30: the application gives up its partitions, then the member leaves."""
     decision.cancel(POLL_OVERDUE)
     decision.session = replace(
         decision.session,
@@ -62,7 +62,7 @@ def start(decision: ConsumerMemberDecision, reason: str) -> None:
 
 
 def go_on(decision: ConsumerMemberDecision, _done: object = None) -> None:
-    """Take the next step: finish the open call, give up what is owned, say good-bye."""
+    """Take the next step: finish the open call, give up owned partitions, send the request."""
     session = decision.session
     if session.callback is not None:
         return
@@ -83,7 +83,7 @@ def _take_leave(decision: ConsumerMemberDecision) -> None:
 
 
 def _may_leave(decision: ConsumerMemberDecision) -> bool:
-    """Whether there is a coordinator to leave, and the application wants that (KIP-1092)."""
+    """Return whether there is a coordinator to leave, and the application wants to (KIP-1092)."""
     session = decision.session
     stays = session.closing is GroupMembershipOperation.REMAIN_IN_GROUP
     is_silent = stays and decision.config.group_instance_id is None
@@ -91,19 +91,19 @@ def _may_leave(decision: ConsumerMemberDecision) -> bool:
 
 
 def say_good_bye(decision: ConsumerMemberDecision, _ready: object) -> None:
-    """L37: once. A static member comes back, unless it has to leave for good (L35)."""
+    """L37: leave once. A static member comes back, unless it has to leave for good (L35)."""
     is_static = decision.config.group_instance_id is not None
     for_good = decision.session.closing is GroupMembershipOperation.LEAVE_GROUP
     epoch = LEAVE_FOR_NOW_EPOCH if is_static and not for_good else LEAVE_EPOCH
     decision.beat(leave_request(decision.config, decision.session, epoch))
     if decision.session.after_leaving is MemberState.STALE:
-        finish(decision)  # without a wait for the answer
+        finish(decision)  # without waiting for the answer
 
 
 def finish(decision: ConsumerMemberDecision, _answer: object = None) -> None:
     """L37: the member is out of the group, or will be when its session ends.
 
-    Whatever the answer to its good-bye is.
+    This does not depend on the answer to the leave request.
     """
     after = decision.session.after_leaving
     decision.session = replace(decision.session, greeted=False, is_due=False, failures=0)
@@ -117,7 +117,7 @@ def finish(decision: ConsumerMemberDecision, _answer: object = None) -> None:
 
 
 def gone_unheard(decision: ConsumerMemberDecision, _event: object) -> None:
-    """The coordinator is lost before it heard the good-bye: the session will end by itself."""
+    """The coordinator is lost before it got the leave request: the session will expire."""
     decision.session = replace(decision.session, coordinator_known=False)
     finish(decision)
 
@@ -126,9 +126,9 @@ def gone_unheard(decision: ConsumerMemberDecision, _event: object) -> None:
 
 
 def become_stale(decision: ConsumerMemberDecision, _overdue: PollOverdue) -> None:
-    """L35: an application that does not poll cannot process: let others have its partitions.
+    """L35: an application that does not poll cannot process: release its partitions to others.
 
-    It is asked for nothing, it would not answer. What it owns is lost when it comes back.
+    The application is not called: it would not answer. Its partitions are lost when it polls again.
     """
     decision.session = replace(decision.session, after_leaving=MemberState.STALE)
     decision.enter(MemberState.PREPARE_LEAVING, _NOT_POLLED)
@@ -136,20 +136,20 @@ def become_stale(decision: ConsumerMemberDecision, _overdue: PollOverdue) -> Non
 
 
 def lose(decision: ConsumerMemberDecision, _done: object = None) -> None:
-    """Tell the application that what it has is lost; also what came while the member failed."""
+    """Tell the application that all its partitions are lost, including those just assigned."""
     session = decision.session
     if session.callback is None and session.owned:
         decision.call(revoked_or_lost(session), session.owned)
 
 
 def done_stale(decision: ConsumerMemberDecision, _done: object) -> None:
-    """The application is back in its poll, for that is where callbacks run: join again."""
+    """The application polls again, since callbacks run there: join again."""
     lose(decision)
     come_back(decision, _done)
 
 
 def come_back(decision: ConsumerMemberDecision, _event: object) -> None:
-    """L35: it polls again; join once it knows what it lost."""
+    """L35: the application polls again; join once it knows the lost partitions."""
     if decision.session.callback is None and decision.session.wants:
         join(decision)
 
@@ -158,13 +158,13 @@ def come_back(decision: ConsumerMemberDecision, _event: object) -> None:
 
 
 def fence(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatResponse) -> None:
-    """L35: removed: what it has is lost, then it joins again as who it is."""
+    """L35: removed: its partitions are lost, then it joins again under its id."""
     refused = decision.state is MemberState.JOINING
     failures = decision.session.failures
     _forget_membership(decision)
     decision.session = replace(decision.session, greeted=False)
     decision.enter(MemberState.FENCED, f"the coordinator answered {error_name(answer.error_code)}")
-    if refused:  # it may be refused for ever: not as fast as the network allows
+    if refused:  # the join may be refused forever: do not retry as fast as the network allows
         decision.session = replace(decision.session, failures=failures)
         rhythm.beat_later(decision)
     lose(decision)
@@ -172,7 +172,7 @@ def fence(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatRespon
 
 
 def done_fenced(decision: ConsumerMemberDecision, _done: object) -> None:
-    """L35: the application knows what it lost."""
+    """L35: the application knows the lost partitions."""
     lose(decision)
     _leave_fenced(decision)
 
@@ -188,13 +188,13 @@ def _leave_fenced(decision: ConsumerMemberDecision) -> None:
 
 
 def lose_membership(decision: ConsumerMemberDecision, _answer: object) -> None:
-    """L35: removed while the application gives its partitions up: there is no good-bye to say."""
+    """L35: removed while the application gives its partitions up: there is no need to leave."""
     _forget_membership(decision)
     decision.session = replace(decision.session, greeted=False)
 
 
 def fail(decision: ConsumerMemberDecision, code: int, what: str) -> None:
-    """L36: there is no way back for this member; what it owns is lost."""
+    """L36: this member cannot recover; its partitions are lost."""
     decision.raised.append(KafkaError(code, what))
     _forget_membership(decision)
     decision.enter(MemberState.FATAL, what)

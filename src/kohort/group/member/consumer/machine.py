@@ -1,4 +1,4 @@
-"""A member of a consumer group (KIP-848): the face of the machine.
+"""A member of a consumer group (KIP-848): the public interface of the machine.
 
 It is driven like `kohort.group.member.classic.machine`, whose face it has. One thing more: it is
 given partitions by topic id, so a shell asks `unnamed` for topics whose names it is to find out,
@@ -50,20 +50,20 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         first_token: int = 1,
         assignors: Sequence[Assignor] = (),
     ) -> None:
-        """Make a member that wants nothing yet.
+        """Make a member without a subscription.
 
         Args:
             config: Its settings.
             member_id: Its id for as long as it exists, never used before (KIP-1082).
             first_token: The first number it gives to a request or callback.
-            assignors: Assignors that it can run itself, the best liked first (K60).
+            assignors: Assignors that it can run itself, in order of preference (K60).
 
         Raises:
             ConfigError: Two assignors have one name, or a name or version cannot be sent.
         """
         session = MemberSession(member_id=member_id, next_token=first_token)
         super().__init__(config, session, CONSUMER_MEMBER.run, assignors)
-        # What the session says by topic ids, by names: it is asked for with every record read.
+        # The session's topic ids as names: asked for with every record that is read.
         self._owned: frozenset[TopicPartition] = frozenset()
         self._unnamed: frozenset[UUID] = frozenset()
 
@@ -71,29 +71,29 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, and the application has nothing more to be told."""
+        """Return whether it was closed and no callback is pending."""
         session = self.session
         return session.closing is not None and session.callback is None and session.state in _OUT
 
     @property
     def is_failed(self) -> bool:
-        """Whether it will never be a member again (L36)."""
+        """Return whether it will never be a member again (L36)."""
         return self.session.state is MemberState.FATAL
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        """Time between heartbeats, in milliseconds."""
+        """Return the time between heartbeats, in milliseconds."""
         return self.session.interval_ms or self.config.heartbeat_interval_ms
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """Partitions that it was given and has not given up."""
+        """Return the partitions that are assigned to it and that it has not given up."""
         adding = self.session.adding
         return self._owned | self.session.named(adding) if adding else self._owned
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Partitions that may be read now: not those in a running call of the listener (L32)."""
+        """Return the partitions to read now: not those in a running call of the listener (L32)."""
         session = self.session
         if not session.is_member:
             return frozenset()
@@ -103,7 +103,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
 
     @property
     def unnamed(self) -> frozenset[UUID]:
-        """Topics whose names it has to learn before it can take their partitions."""
+        """Return the topics whose names it needs before it can take their partitions."""
         return self._unnamed
 
     # ------------------------------------------------------------------------------------- commits
@@ -130,7 +130,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         return ConsumerMemberDecision(self.config, self.session, now, assignors=self._offers)
 
     def _trigger(self, decision: ConsumerMemberDecision, event: MemberEvent) -> object | None:
-        """As every member, but what its computation waits for is for that alone (K61)."""
+        """As for every member, but answers for its computation go there alone (K61)."""
         match event:
             case ResponseArrived() if client_assignors.is_awaited(self.session, event.token):
                 return event.response
@@ -144,7 +144,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         if sent.generation < NOT_JOINED:
             return self._good_bye_over(sent)
         if sent.generation != self.session.epoch:
-            return StaleReport(sent.token)  # it answers an id or epoch that we no longer have
+            return StaleReport(sent.token)  # it answers an outdated id or epoch
         return response
 
     def _failed(self, sent: Sent, event: RequestFailed) -> object:
@@ -157,7 +157,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         return super()._failed(sent, event)
 
     def _good_bye_over(self, sent: Sent) -> object:
-        """L37: a member that does not wait for it is out already, and maybe back."""
+        """L37: a member that does not wait for the answer is out already, and maybe back."""
         waits = self.session.state is MemberState.LEAVING
         return GoodByeAnswered() if waits else StaleReport(sent.token)
 
@@ -166,7 +166,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         return token == session.asking or client_assignors.is_awaited(session, token)
 
     def _conclude(self, decision: ConsumerMemberDecision) -> None:
-        """L31: the one place from where heartbeats go out."""
+        """L31: the only place from which heartbeats are sent."""
         session = decision.session
         if not session.is_due or session.state not in _BEATING:
             return
@@ -179,7 +179,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
                 self._run(decision, HeartbeatReady, HeartbeatReady())
 
     def install(self, session: MemberSession) -> None:
-        """Take over what effects lead to."""
+        """Install the session of a decision."""
         before, self.session = self.session, session
         renamed = session.names is not before.names
         if renamed or session.owned is not before.owned:

@@ -1,4 +1,4 @@
-"""Reconciling: from the partitions that a member has to those that it was given (L32-L34).
+"""Reconciliation: from the current partitions of a member to its target (L32-L34).
 
 What is to be given up comes first. The application is asked to, and only when it has answered is it
 told what it got; meanwhile heartbeats go on. What came in between is dealt with afterwards.
@@ -24,12 +24,12 @@ from kohort.wire.messages.consumer_group import Assignment
 
 
 def is_news(session: MemberSession, assignment: Assignment | None) -> bool:
-    """Whether the coordinator gives something else than before; None: that still holds."""
+    """Return whether the target differs from the last one; None: no new target."""
     return assignment is not None and _partitions(assignment) != session.target
 
 
 def note_target(decision: ConsumerMemberDecision, assignment: Assignment | None) -> None:
-    """Take note of a target assignment; None: the last one still holds."""
+    """Store a target assignment; None: the last one still holds."""
     if assignment is not None:
         decision.session = replace(decision.session, target=_partitions(assignment))
 
@@ -43,7 +43,7 @@ def _partitions(assignment: Assignment) -> Partitions:
 
 
 def is_reconciled(session: MemberSession) -> bool:
-    """Whether the member has acknowledged what it was given last."""
+    """Return whether the member has acknowledged its last target."""
     if session.target is None:
         return True
     return (
@@ -53,7 +53,7 @@ def is_reconciled(session: MemberSession) -> bool:
 
 
 def begin(decision: ConsumerMemberDecision, _event: object = None) -> None:
-    """L32: reconcile what was given, unless that is done already."""
+    """L32: reconcile the target, unless that is done already."""
     if is_reconciled(decision.session):
         decision.enter(MemberState.STABLE)
         return
@@ -62,7 +62,7 @@ def begin(decision: ConsumerMemberDecision, _event: object = None) -> None:
 
 
 def go_on(decision: ConsumerMemberDecision) -> None:
-    """Take the first step: give up what is not in the target, or take what is new."""
+    """Take the first step: release partitions outside the target, or take new ones."""
     session = decision.session
     revoked = session.owned - (session.target or frozenset())
     if revoked:
@@ -72,9 +72,9 @@ def go_on(decision: ConsumerMemberDecision) -> None:
 
 
 def _take(decision: ConsumerMemberDecision, *, gave_up: bool) -> None:
-    """Take what is new, as far as its names are known; the rest waits for them (L32).
+    """Take the new partitions whose topic names are known; the rest waits for them (L32).
 
-    The listener is called even when that is nothing, so that it sees the end of each change.
+    The listener is called even if there are none, so that it sees the end of each change.
     """
     session = decision.session
     added = _takeable(session)
@@ -85,7 +85,7 @@ def _take(decision: ConsumerMemberDecision, *, gave_up: bool) -> None:
 
 
 def _takeable(session: MemberSession) -> Partitions:
-    """Return what was given, is not owned and has a name that nothing else owned has."""
+    """Return the target's new partitions, except those with the name of another owned one."""
     taken = set(session.named(session.owned))
     added: list[TopicIdPartition] = []
     for partition in sorted((session.target or frozenset()) - session.owned):
@@ -100,12 +100,12 @@ def _takeable(session: MemberSession) -> Partitions:
 
 
 def note_names(decision: ConsumerMemberDecision, event: TopicsNamed) -> None:
-    """L32: names of topics that are owned or given; what waited for its name can be taken now."""
+    """L32: store topic names; partitions that waited for their names can be taken now."""
     session = decision.session
     wanted = {partition.topic_id for partition in session.claimed}
     names = {key: name for key, name in session.names.items() if key in wanted}
     learned = {key: name for key, name in event.names.items() if key in wanted}
-    # what the application knows a partition by does not change under it
+    # the names under which the application knows its partitions stay the same
     decision.session = replace(session, names=Map(learned | names))
     if decision.state is MemberState.RECONCILING and session.callback is None:
         go_on(decision)
@@ -115,7 +115,7 @@ def note_names(decision: ConsumerMemberDecision, event: TopicsNamed) -> None:
 
 
 def finish_call(decision: ConsumerMemberDecision, _done: CallbackDone) -> None:
-    """Note what the application knows now; that its listener raised changes nothing (L34)."""
+    """Store the end of the call; an error of its listener changes nothing (L34)."""
     session = decision.session
     callback = session.callback
     assert callback is not None
@@ -134,19 +134,19 @@ def finish_call(decision: ConsumerMemberDecision, _done: CallbackDone) -> None:
 
 
 def is_revocation(decision: ConsumerMemberDecision, _done: CallbackDone) -> bool:
-    """Whether it was asked to give something up."""
+    """Return whether the call was to give partitions up."""
     callback = decision.session.callback
     return callback is not None and callback.change is not Ownership.ASSIGNED
 
 
 def revoked(decision: ConsumerMemberDecision, done: CallbackDone) -> None:
-    """L32: now tell it what it got."""
+    """L32: report the new partitions."""
     finish_call(decision, done)
     _take(decision, gave_up=True)
 
 
 def assigned(decision: ConsumerMemberDecision, done: CallbackDone) -> None:
-    """L32: it has what it was given; the coordinator has to know at once."""
+    """L32: the target is reached; tell the coordinator at once."""
     finish_call(decision, done)
     session = decision.session
     sent = None if session.sent is None else replace(session.sent, partitions=None)

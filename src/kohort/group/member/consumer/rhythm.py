@@ -1,4 +1,4 @@
-"""When a member beats next: soon after a change, otherwise together with the whole group (L31).
+"""The time of a member's next heartbeat: soon after a change, else together with the group (L31).
 
 A member hears of a change with its next heartbeat only, and a change is over when the last member
 has heard of it. So the members whose hosts show the same wall clock beat at the same moments, which
@@ -17,14 +17,14 @@ from kohort.values import replace
 # From one common moment to the next passes a little more than the interval: the session of a member
 # that was killed, and the time that a coordinator rests between two assignments, are over by then.
 _LATER = 64
-# Not all at once: each member has its place in this part of the interval.
+# Not all at once: each member has its own offset within this part of the interval.
 _SPREAD = 32
 # At so many common moments after a change pauses are short again: at the first one the others hear
 # of it, and give up what is not theirs any more. Of a member that is new they hear at the second
 # one if the coordinator rested between two assignments until the first one was over.
 AFTER_CHANGE = 1
 AFTER_JOIN = 2
-# A heartbeat that would come this little before a moment, as a part of the interval, waits for it.
+# A heartbeat that would precede a common moment by this part of the interval waits for it.
 _NEAR = 16
 # A member that has just sent a heartbeat skips a moment only if it is as good as now: in between
 # another member's may have made the coordinator decide.
@@ -32,25 +32,25 @@ _TOO_NEAR = 64
 
 
 def beat_soon(decision: ConsumerMemberDecision) -> None:
-    """Send a heartbeat as soon as that is possible."""
+    """Send a heartbeat as soon as possible."""
     decision.session = replace(decision.session, is_due=True)
 
 
 def beat_later(decision: ConsumerMemberDecision, _answer: object = None) -> None:
-    """L36: a heartbeat failed, or makes no sense: a full one goes out after a wait (KIP-580)."""
+    """L36: after a failed or invalid answer, send a full heartbeat after a wait (KIP-580)."""
     decision.session = replace(decision.session, sent=None, is_due=True)
     decision.cancel(HEARTBEAT_DUE)
     decision.back_off(RETRY_DUE)
 
 
 def can_beat(decision: ConsumerMemberDecision) -> bool:
-    """Whether the heartbeat that is due can go out now: one in flight, none during a wait."""
+    """Return whether a due heartbeat can be sent: one in flight at a time, none during a wait."""
     session = decision.session
     return session.coordinator_known and session.heartbeat is None and not decision.runs(RETRY_DUE)
 
 
 def begin(decision: ConsumerMemberDecision, *, moments: int) -> None:
-    """Let the time to the next heartbeat run, from the coordinator's answer to the last one.
+    """Start the time to the next heartbeat, from the coordinator's answer to the last one.
 
     Args:
         decision: The member; its interval is known.
@@ -73,14 +73,14 @@ def begin(decision: ConsumerMemberDecision, *, moments: int) -> None:
 
 
 def end_pause(decision: ConsumerMemberDecision, _due: HeartbeatDue) -> None:
-    """L31: be due; the next pause is twice as long, up to the interval."""
+    """L31: the heartbeat is due; the next pause is twice as long, up to the interval."""
     session = decision.session
     pause_ms = min(2 * session.pause_ms, session.interval_ms)
     decision.session = replace(session, is_due=True, pause_ms=pause_ms)
 
 
 def _in_step(decision: ConsumerMemberDecision, pause_ms: int, common_ms: int | None) -> int:
-    """Return the pause so that no common moment is missed."""
+    """Return the pause, adjusted so that no common moment is missed."""
     interval_ms = decision.session.interval_ms
     if common_ms is None:
         return min(pause_ms, interval_ms)
@@ -98,7 +98,7 @@ def _period(decision: ConsumerMemberDecision) -> int:
 
 
 def _until_common_moment(decision: ConsumerMemberDecision) -> int | None:
-    """Return the time until the whole group beats, None if this member keeps its own time."""
+    """Return the time until the group's next heartbeat, None if this member keeps its own time."""
     ahead_ms = decision.config.wall_clock_ahead_ms
     if ahead_ms is None:
         return None

@@ -1,4 +1,4 @@
-"""What a member of a consumer group knows; values, and the decision that one event works on."""
+"""The session of a member of a consumer group, and the decision that one event works on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
 )
 
-NOT_JOINED = 0  # the epoch of who asks to join
+NOT_JOINED = 0  # the epoch of a member that joins
 
 
 class MemberState(State):
@@ -47,7 +47,7 @@ class MemberState(State):
 _S = MemberState
 _JOINED = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE})
 
-# L30: where each state may be entered from.
+# L30: the states from which each state may be entered.
 PREDECESSORS: Mapping[Enum, frozenset[MemberState]] = {
     _S.UNSUBSCRIBED: frozenset({_S.PREPARE_LEAVING, _S.LEAVING, _S.FENCED}),
     _S.JOINING: frozenset({_S.FENCED, _S.UNSUBSCRIBED, _S.STALE}),
@@ -63,11 +63,11 @@ PREDECESSORS: Mapping[Enum, frozenset[MemberState]] = {
 
 
 class HeartbeatReady(Struct, frozen=True):
-    """A trigger of the table: a heartbeat is due, and can go out."""
+    """A trigger of the table: a heartbeat is due and can be sent."""
 
 
 class GoodByeAnswered(Struct, frozen=True):
-    """A trigger of the table: the good-bye was answered, or there will be no answer."""
+    """A trigger of the table: the leave request was answered, or there will be no answer."""
 
 
 class TopicIdPartition(NamedTuple):
@@ -81,7 +81,7 @@ Partitions = frozenset[TopicIdPartition]
 
 
 class Computation(Struct, frozen=True):
-    """The group's assignment, while this member makes it (K61).
+    """The group's assignment while this member computes it (K61).
 
     Attributes:
         token: Number of the request, or of the job, that is waited for.
@@ -97,33 +97,33 @@ class Computation(Struct, frozen=True):
 
 
 class MemberSession(Session, frozen=True, kw_only=True):
-    """All that a member knows; a value. Its id was made by the client and is kept (KIP-1082).
+    """The whole state of a member; a value. Its id was made by the client and is kept (KIP-1082).
 
     Attributes:
         state: Its state.
         pattern: Or the regular expression for the coordinator.
         pattern_sent: Whether the coordinator was told a pattern since the member joined.
         epoch: Its member epoch, 0 when it is not a member.
-        owned: Partitions that the application has, and knows of.
-        adding: Partitions that the application is being told of.
-        target: What the coordinator gave to it last, None before it did.
-        acknowledged: What it had when it acknowledged last, None before it did.
+        owned: Partitions that the application has and knows about.
+        adding: Partitions that the application is being told about.
+        target: Its last target from the coordinator, None before the first.
+        acknowledged: Its partitions at its last acknowledgement, None before the first.
         names: Names of topics by id, those of all partitions owned among them.
-        interval_ms: Time between heartbeats, by order of the coordinator; 0 before it said so.
+        interval_ms: Time between heartbeats, set by the coordinator; 0 before its first answer.
         pause_ms: Time to the next heartbeat: a part of the interval after a change, then longer.
         change_heard_at: When others hear of the last change, so that from then on pauses are short
             again; those moments that are to come.
-        sent: What the coordinator was told; None: everything has to be said again (L31).
+        sent: The fields the coordinator knows; None: send all of them again (L31).
         greeted: Whether the coordinator may know this member.
-        is_due: Whether a heartbeat is to be sent as soon as possible.
+        is_due: Whether to send a heartbeat as soon as possible.
         after_leaving: The state that follows `LEAVING`.
-        announced: What is said about assignors of the member's own.
-        asking: Number of the job that asks them what they have to say; None: there is none.
-        unasked: Whether they are to be asked, as soon as a wait is over: one has failed.
+        announced: The announcement of the member's own assignors.
+        asking: Number of the job that asks them for user data; None: there is none.
+        unasked: Whether to ask them once a wait is over: one has failed.
         asks_members: Whether the coordinator asks members for assignments; Kafka's does not (K60).
         computation: The group's assignment, while this member makes it.
-        assignment_metadata: What the assignor that computed says to this member's.
-        told_metadata: What its assignor was told last.
+        assignment_metadata: Data from the assignor that computed, for this member's.
+        told_metadata: The data its assignor received last.
         closing: How to close; None: the application is not done yet.
     """
 
@@ -154,58 +154,58 @@ class MemberSession(Session, frozen=True, kw_only=True):
 
     @property
     def is_member(self) -> bool:
-        """Whether the member is in the group, as far as it knows."""
+        """Return whether the member is in the group, as far as it knows."""
         return self.epoch > NOT_JOINED
 
     @property
     def generation(self) -> int:
-        """The member epoch, -1 when it is not a member."""
+        """Return the member epoch, -1 when it is not a member."""
         return self.epoch if self.is_member else NO_GENERATION
 
     @property
     def wants(self) -> bool:
-        """Whether the application subscribes to something."""
+        """Return whether the application subscribes to anything."""
         return bool(self.topics) or self.pattern is not None
 
     @property
     def unnamed(self) -> frozenset[UUID]:
-        """Topics that were given to this member, but whose names it does not know."""
+        """Return the topics that are assigned to this member and whose names it does not know."""
         return frozenset(p.topic_id for p in self.target or () if p.topic_id not in self.names)
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """Numbers of what it waits for: answers, or the job of a computation."""
+        """Return the tokens it waits for: answers, or the job of a computation."""
         pending = (self.heartbeat, self.computation)
         return tuple(each.token for each in pending if each is not None)
 
     @property
     def claimed(self) -> Partitions:
-        """The partitions that this member reports as owned.
+        """Return the partitions that this member reports as owned.
 
-        It includes what was given and not taken yet: the coordinator must not give to others what
+        They include assigned ones not taken yet: the coordinator must not assign to others what
         the application may be reading a moment later.
         """
         return self.owned | self.adding | (self.target or frozenset())
 
     def named(self, partitions: Iterable[TopicIdPartition]) -> frozenset[TopicPartition]:
-        """Return partitions as the application knows them."""
+        """Return partitions by the names that the application knows."""
         return frozenset(TopicPartition(self.names[p.topic_id], p.partition) for p in partitions)
 
 
 class ConsumerMemberDecision(MemberDecision[MemberSession]):
-    """What one event does to a member of a consumer group, while its handlers run.
+    """The effects of one event on a member of a consumer group, while its handlers run.
 
     Attributes:
-        assignors: The member's own assignors, the best liked first.
+        assignors: The member's own assignors, in order of preference.
     """
 
     assignors: tuple[Offer, ...] = ()
 
     def enter(self, state: Enum, reason: str = "") -> None:
-        """Change the state, and say so; only as L30 allows.
+        """Change the state, and report it; only as L30 allows.
 
         Raises:
-            TableError: L30 does not.
+            TableError: L30 does not allow it.
         """
         before = self.session.state
         if before not in PREDECESSORS[state]:

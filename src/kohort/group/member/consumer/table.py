@@ -1,7 +1,7 @@
-"""The member's half of the consumer protocol: everything that can happen to a member.
+"""The member's half of the consumer protocol: every event that can happen to a member.
 
-`MemberState` and `PREDECESSORS` (L30) are in `session`; whatever a row does, no state is entered
-but from where L30 allows.
+`MemberState` and `PREDECESSORS` (L30) are in `session`; a row can enter a state
+only from where L30 allows.
 """
 
 from __future__ import annotations

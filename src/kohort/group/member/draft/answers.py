@@ -1,4 +1,4 @@
-"""What the coordinator answered, and how a consumer goes on."""
+"""The coordinator's answers, and how a consumer reacts to them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ says_wait = _says("says_wait", *_WAIT)
 
 
 def is_welcome(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> bool:
-    """D22: no error, an id, a generation, and nothing that we did not ask for."""
+    """D22: no error, an id, a generation, and only requested topics."""
     topics = decision.session.joined_topics
     matches = all(each.topic in topics for each in answer.partitions_to_own)
     is_complete = bool(answer.consumer_id) and answer.group_generation_id >= 0
@@ -55,31 +55,31 @@ def is_welcome(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) ->
 
 
 def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
-    """D22: consume, unless the application has changed its mind meanwhile."""
+    """D22: consume, unless the application has changed its subscription meanwhile."""
     join.become_part(decision, answer)
     if decision.session.topics != decision.session.joined_topics:
         join.stop(decision, "the subscription changed")
 
 
 def has_id(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> bool:
-    """Whether we joined with an id that the coordinator can have given up."""
+    """Return whether the join had an id that the coordinator may have dropped."""
     return bool(decision.session.member_id) and says_unknown_consumer(decision, _answer)
 
 
 def join_as_new(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> None:
-    """D3, D11: too late: we are a new consumer."""
+    """D3, D11: too late: join as a new consumer."""
     join.drop_id(decision)
     join.go_on(decision)
 
 
 def find_coordinator(decision: DraftMemberDecision, _answer: object) -> None:
-    """D1: the coordinator has moved, or is not ready: look for it, then go on."""
+    """D1: the coordinator has moved, or is not ready: look for it, then continue."""
     join.forget(decision)
     lookup.look_up_later(decision)
 
 
 def give_up(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
-    """Nothing that we could do would help."""
+    """No action of the consumer would help."""
     code = answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
     what = f"could not join group {decision.config.group_id}"
     if code == ErrorCode.UNSUPPORTED_VERSION:
@@ -91,9 +91,9 @@ def give_up(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> No
 
 
 def is_outdated(decision: DraftMemberDecision, answer: CommitAnswered) -> bool:
-    """D3: whether it answers an id that we no longer have, or will not have in a moment.
+    """D3: the request had an id that the consumer no longer has, or is about to lose.
 
-    A join on its way under the same id will say who we are. A heartbeat cannot be outdated: a
+    A join in flight under the same id will identify us. A heartbeat cannot be outdated: a
     consumer that changes its id does not wait for its answer.
     """
     session = decision.session
@@ -102,7 +102,7 @@ def is_outdated(decision: DraftMemberDecision, answer: CommitAnswered) -> bool:
 
 
 def note_alive(decision: DraftMemberDecision, answer: Answered) -> None:
-    """The coordinator has heard us: that is what its session timeout counts from."""
+    """The coordinator has heard from us: its session timeout restarts."""
     if isinstance(answer, HeartbeatAnswered):
         decision.session = replace(decision.session, failures=0)
         decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
@@ -121,12 +121,12 @@ def lose_everything(decision: DraftMemberDecision, _answer: Answered) -> None:
 
 
 def rediscover(decision: DraftMemberDecision, _answer: Answered) -> None:
-    """D1, D23: look for the coordinator after a wait, and read on meanwhile."""
+    """D1, D23: look for the coordinator after a wait, and keep reading meanwhile."""
     join.forget(decision)
     decision.enter(DraftMemberState.REDISCOVER_COORDINATOR)
     lookup.look_up_later(decision)
 
 
 def leave_group(decision: DraftMemberDecision, answer: Answered) -> None:
-    """We may not be in this group."""
+    """Access to the group is denied."""
     join.fail(decision, answer.error_code, f"cannot stay in group {decision.config.group_id}")

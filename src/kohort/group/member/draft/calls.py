@@ -1,4 +1,4 @@
-"""Calls of the application, their ends, news of the coordinator, and time."""
+"""Calls of the application, their ends, changes of the coordinator, and time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def start_up(decision: DraftMemberDecision, call: Subscribed) -> None:
 
 
 def is_another_subscription(decision: DraftMemberDecision, call: Subscribed) -> bool:
-    """Whether it differs from what we joined with."""
+    """Return whether the topics differ from those of the last join."""
     return call.topics != decision.session.joined_topics
 
 
@@ -66,7 +66,7 @@ def note_poll(decision: DraftMemberDecision, _call: Polled) -> None:
 
 
 def is_silent(decision: DraftMemberDecision) -> bool:
-    """Whether the application has stopped polling (`max.poll.interval.ms`)."""
+    """Return whether the application has stopped polling (`max.poll.interval.ms`)."""
     return decision.now - decision.session.polled_at > decision.config.max_poll_interval_ms
 
 
@@ -74,7 +74,7 @@ def is_silent(decision: DraftMemberDecision) -> bool:
 
 
 def finish_call(decision: DraftMemberDecision, _done: CallbackDone) -> None:
-    """Note what the application knows now; that it failed changes nothing (D22)."""
+    """Store the end of the call; a failure changes nothing (D22)."""
     callback = decision.session.callback
     assert callback is not None
     decision.session = replace(decision.session, callback=None)
@@ -96,14 +96,14 @@ def greet_coordinator(decision: DraftMemberDecision, _event: CoordinatorKnown) -
 
 
 def lose_coordinator(decision: DraftMemberDecision, _event: object) -> None:
-    """D23: look for the coordinator, and read on meanwhile."""
+    """D23: look for the coordinator, and keep reading meanwhile."""
     join.forget(decision)
     decision.enter(REDISCOVER)
     lookup.look_up(decision)
 
 
 def lose_joined_coordinator(decision: DraftMemberDecision, _event: object) -> None:
-    """The coordinator is gone while we join it: what was sent will not be answered."""
+    """The coordinator is lost while we join it: the join will not be answered."""
     join.forget(decision)
     if decision.session.callback is None:
         join.try_again_later(decision)
@@ -111,7 +111,7 @@ def lose_joined_coordinator(decision: DraftMemberDecision, _event: object) -> No
 
 
 def give_up_lookup(decision: DraftMemberDecision, event: LookupFailed) -> None:
-    """The group has no coordinator for us."""
+    """The group has no coordinator for this consumer."""
     join.fail(decision, *lookup.end(decision, event))
 
 
@@ -119,7 +119,7 @@ def give_up_lookup(decision: DraftMemberDecision, event: LookupFailed) -> None:
 
 
 def beat(decision: DraftMemberDecision, _event: HeartbeatDue) -> None:
-    """D25: one heartbeat at a time, as long as the application polls."""
+    """D25: send one heartbeat at a time, as long as the application polls."""
     session = decision.session
     if not session.is_member:
         return
@@ -135,7 +135,7 @@ def beat(decision: DraftMemberDecision, _event: HeartbeatDue) -> None:
 
 
 def doubt_coordinator(decision: DraftMemberDecision, event: SessionOverdue) -> None:
-    """D23: nothing heard for a whole session timeout: the coordinator may be somewhere else."""
+    """D23: no answer for a whole session timeout: the coordinator may have moved."""
     decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
     if not is_silent(decision):
         lose_coordinator(decision, event)

@@ -23,7 +23,7 @@ STOPPED = DraftMemberState.STOPPED_CONSUMPTION
 
 
 def forget(decision: DraftMemberDecision, _event: object = None) -> None:
-    """The coordinator is not where it was. What was sent to it will not be answered."""
+    """Forget the coordinator, which has moved. Requests sent to it will not be answered."""
     decision.session = replace(
         decision.session, coordinator_known=False, heartbeat=None, request=None
     )
@@ -46,13 +46,13 @@ def go_on(decision: DraftMemberDecision, _event: object = None) -> None:
 
 
 def give_up(decision: DraftMemberDecision) -> None:
-    """Tell the application to let go; what a consumer without an id had is lost already."""
+    """Have the application give up its partitions; those of a consumer without an id are lost."""
     session = decision.session
     decision.call(revoked_or_lost(session), session.owned)
 
 
 def _join(decision: DraftMemberDecision) -> None:
-    """D8, D21: join with the id we have, or first find whom to join."""
+    """D8, D21: join with the present id, or find the coordinator first."""
     session, config = decision.session, decision.config
     if session.request is not None or decision.runs(RETRY_DUE):
         return
@@ -75,7 +75,7 @@ def _join(decision: DraftMemberDecision) -> None:
 
 
 def try_again_later(decision: DraftMemberDecision, _answer: object = None) -> None:
-    """Joining failed in a way that a wait may cure."""
+    """Join again after a wait: the failure may be temporary."""
     decision.session = replace(decision.session, request=None)
     decision.back_off(RETRY_DUE)
 
@@ -84,14 +84,14 @@ def try_again_later(decision: DraftMemberDecision, _answer: object = None) -> No
 
 
 def partitions_of(answer: DraftJoinGroupResponse) -> frozenset[TopicPartition]:
-    """Return what an answer gives."""
+    """Return the partitions in an answer."""
     return frozenset(
         TopicPartition(each.topic, each.partition) for each in answer.partitions_to_own
     )
 
 
 def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
-    """D7, D22: we have an id, a generation and partitions; from here on heartbeats are due."""
+    """D7, D22: the consumer has an id, a generation and partitions; heartbeats are due from now."""
     decision.session = replace(
         decision.session,
         request=None,
@@ -108,7 +108,7 @@ def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -
 
 
 def drop_id(decision: DraftMemberDecision, _answer: object = None) -> None:
-    """D3: the coordinator has given us up; the next join is that of a new consumer."""
+    """D3: the coordinator has dropped us; the next join is that of a new consumer."""
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     decision.session = replace(
         decision.session, member_id="", generation=NO_GENERATION, heartbeat=None
@@ -116,7 +116,7 @@ def drop_id(decision: DraftMemberDecision, _answer: object = None) -> None:
 
 
 def fail(decision: DraftMemberDecision, code: int, what: str) -> None:
-    """An error after which the consumer cannot go on; what it owns is lost."""
+    """An unrecoverable error; the consumer's partitions are lost."""
     decision.raised.append(KafkaError(code, what))
     decision.cancel(*decision.session.deadlines.due_times())
     drop_id(decision)
@@ -127,6 +127,6 @@ def fail(decision: DraftMemberDecision, code: int, what: str) -> None:
 
 
 def lose_the_rest(decision: DraftMemberDecision, _done: CallbackDone) -> None:
-    """What was assigned while the consumer failed is lost as well."""
+    """Partitions assigned while the consumer failed are lost as well."""
     if decision.session.consuming:
         give_up(decision)

@@ -1,4 +1,4 @@
-"""A consumer of a draft group: the face of the machine.
+"""A consumer of a draft group: the public interface of the machine.
 
 It is driven like the member of a classic group, see `kohort.group.member.classic.machine`.
 """
@@ -34,7 +34,7 @@ class DraftMember(MemberMachine[DraftMemberSession, DraftMemberDecision]):
     rebalancing = (DraftMemberState.DISCOVER_COORDINATOR, DraftMemberState.STOPPED_CONSUMPTION)
 
     def __init__(self, config: MemberConfig, host: str) -> None:
-        """Make a consumer that wants nothing yet.
+        """Make a consumer without a subscription.
 
         Args:
             config: Its settings.
@@ -47,22 +47,22 @@ class DraftMember(MemberMachine[DraftMemberSession, DraftMemberDecision]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has left for good."""
+        """Return whether it has left for good."""
         return self.session.state is DraftMemberState.CLOSED
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        """Time between heartbeats, in milliseconds (D25)."""
+        """Return the time between heartbeats, in milliseconds (D25)."""
         return heartbeat_interval_ms(self.config)
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """Partitions that it was given and has not given up."""
+        """Return the partitions that are assigned to it and that it has not given up."""
         return self.session.owned
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Partitions that may be read now: also while the coordinator is not known (D23)."""
+        """Return the partitions to read now: also while the coordinator is unknown (D23)."""
         session = self.session
         consumes = session.state in (
             DraftMemberState.PART_OF_GROUP,
@@ -95,7 +95,7 @@ class DraftMember(MemberMachine[DraftMemberSession, DraftMemberDecision]):
         return response
 
     def _failed(self, sent: Sent, event: RequestFailed) -> object:
-        """A request that no later attempt can bring through is as good as refused."""
+        """Treat a request that no later attempt can complete as refused."""
         code = event.error_code
         if code is None:
             return super()._failed(sent, event)

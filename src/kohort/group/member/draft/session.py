@@ -1,4 +1,4 @@
-"""What a consumer of the draft protocol knows; values, and what one event does to them."""
+"""The session of a consumer of the draft protocol, and the decision that one event works on."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def heartbeat_interval_ms(config: MemberConfig) -> int:
 
 
 class DraftMemberSession(Session, frozen=True, kw_only=True):
-    """All that a consumer knows; a value.
+    """The whole state of a consumer; a value.
 
     Attributes:
         state: Its state.
-        joined_topics: What it said when it joined last.
+        joined_topics: The topics of its last join.
         generation: Present generation, -1 when it has none.
-        owned: Partitions it was given and has not given up.
-        consuming: Whether the application was given partitions, be it none, and has them still.
+        owned: Partitions that are assigned to it and that it has not given up.
+        consuming: Whether the application has an assignment, possibly an empty one.
         after_leaving: The state that follows `LEAVING`.
         polled_at: When the application polled last.
     """
@@ -62,7 +62,7 @@ class DraftMemberSession(Session, frozen=True, kw_only=True):
 
 
 class DraftMemberDecision(MemberDecision[DraftMemberSession], kw_only=True):
-    """What one event does to a consumer, while its handlers run.
+    """The effects of one event on a consumer, while its handlers run.
 
     Attributes:
         host: Where it runs, as it tells the coordinator.

@@ -1,4 +1,4 @@
-"""The consumer's half of the draft protocol: everything that can happen to a consumer.
+"""The consumer's half of the draft protocol: every event that can happen to a consumer.
 
 The rules D1 to D25 are in docs/draft.md.
 """
@@ -47,7 +47,7 @@ ACTIVE = (DISCOVER, PART, REDISCOVER, STOPPED)
 IDLE = (DOWN, CLOSED, FATAL)
 # Part of the group, and not about to leave it.
 STAYING = (PART, REDISCOVER, STOPPED)
-# Heartbeats go out, or would if the coordinator were known.
+# Heartbeats are sent, or would be if the coordinator were known.
 BEATING = (*STAYING, LEAVING)
 
 
@@ -104,7 +104,7 @@ JOIN_ROWS: Rows = (
 
 
 def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
-    """Heartbeats and commits say the same about a membership."""
+    """Heartbeats and commits give the same errors about a membership."""
     illegal, unknown = answers.says_illegal_generation, answers.says_unknown_consumer
     return (
         row(CONSUMING, trigger, answers.lose_everything, when=unknown, to=STOPPED, rule="D3"),

@@ -1,1 +1,1 @@
-"""What a coordinator knows of a group of KIP-848, and the records of its log."""
+"""The coordinator's state of a KIP-848 group, and the records of its log."""

@@ -1,7 +1,7 @@
-"""Consumer groups in the log: from records to the group they add up to (K55).
+"""Consumer groups in the log: the fold of their records (K55).
 
-What a record says of its key replaces what was known of that key, and nothing else. A tombstone for
-a tombstone for an unknown key is legal: the log may have been compacted (B2).
+A record replaces the state of its key, and nothing else. A tombstone for
+an unknown key is legal: the log may have been compacted (B2).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read(log: L, record: GroupRecord) -> L:
 def apply(
     group: ConsumerGroup | None, key: ConsumerGroupKey, value: ConsumerGroupValue | None
 ) -> ConsumerGroup | None:
-    """Return the group after one more record, None when nothing is left of it."""
+    """Return the group after one more record, None when nothing remains of it."""
     if group is None:
         if value is None:
             return None
@@ -185,7 +185,7 @@ def _member_state(number: int) -> MemberState:
 
 
 def _owned(entries: Iterable[OwnedTopicPartitions], member_epoch: int) -> Owned:
-    """Read partitions; before Kafka 4.3 they bear no epoch, the member's stands for it."""
+    """Read partitions; before Kafka 4.3 they have no epoch, and the member's epoch is used."""
     owned: dict[object, Map[int, int]] = {}
     for entry in entries:
         epochs = entry.assignment_epochs

@@ -1,4 +1,4 @@
-"""A group of the consumer protocol: what the log says of it, and what follows from that.
+"""A group of the consumer protocol: its state in the log, and values derived from it.
 
 All values. Everything here is a function of the newest record of each key, in whatever order they
 were read: a log that was compacted halfway gives the same group as the whole one (B1 to B3). The
@@ -35,21 +35,21 @@ from kohort.wire.messages.groups import DescribedGroup, ListedGroup
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequestGroup
 from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 
-# Partitions of each topic id; with the epoch in which each was assigned, and without.
+# Partitions of each topic id: with the epoch in which each was assigned, and without it.
 Owned = Map[uuid.UUID, Map[int, int]]
 Target = Mapping[uuid.UUID, frozenset[int]]
-# For each partition of a topic the members that have it: one, save in a log compacted halfway.
+# For each partition of a topic its members: one, except in a log compacted halfway.
 Claims = Map[int, tuple[str, ...]]
 Owners = Map[uuid.UUID, Claims]
 NOTHING: Owned = Map()
-# As it is in the log: there are thousands of these, and few are looked at.
+# As it is in the log: there are thousands of these, and few are read.
 StoredTarget = tuple[TargetTopicPartitions, ...]
 
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 # K56: a group starts in epoch 1, for which its empty assignment is already made.
 FIRST_EPOCH = 1
-# K35: before this version a client could not know what the answers mean.
+# K35: before this version a client could not understand the answers.
 _COMMIT_SINCE = 9
 
 K = TypeVar("K")
@@ -65,7 +65,7 @@ class GroupState(Enum):
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target (K20); the numbers are those in the log."""
+    """The progress of a member towards its target (K20); the numbers are those in the log."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -79,20 +79,20 @@ class Member(Struct, frozen=True, kw_only=True):
     Attributes:
         member_id: Its id.
         instance_id: Id that its operator gave it, None for a dynamic member.
-        rack_id: Where it runs.
+        rack_id: The rack it runs in.
         client_id: From the header of its request.
-        client_host: Where it sent it from.
+        client_host: The host that sent it.
         topics: Names of the topics it subscribes to, sorted.
         regex: Regular expression of the topics it subscribes to; empty or None for none.
-        rebalance_timeout_ms: How long it may take to give partitions up.
+        rebalance_timeout_ms: Its limit for giving partitions up.
         server_assignor: The assignor it asks for.
-        client_assignors: Assignors that it can run itself (K60), the best liked first.
-        classic: What is known of it if it speaks the classic protocol.
-        epoch: The epoch it has to send; -2: a static member that will be back.
+        client_assignors: Assignors that it can run itself (K60), in order of preference.
+        classic: Its classic state, if it speaks the classic protocol.
+        epoch: The epoch it has to send; -2: a static member that will return.
         previous_epoch: The one before, which it may still send if our answer was lost (K7).
-        state: How far it is.
-        assigned: What it has, each with the epoch since when (KIP-1251).
-        revoking: What it still has, but has been told to give up.
+        state: Its progress.
+        assigned: Its partitions, each with the epoch of its assignment (KIP-1251).
+        revoking: Partitions that it still has, but has been told to give up.
     """
 
     member_id: str
@@ -113,16 +113,16 @@ class Member(Struct, frozen=True, kw_only=True):
     revoking: Owned = NOTHING
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all that the target of this epoch gives it."""
+        """Return whether it has all partitions of its target in this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
 class ResolvedRegex(Struct, frozen=True):
-    """The topics that a regular expression stood for.
+    """The topics that a regular expression matched.
 
     Attributes:
         topics: Their names.
-        version: The version of the topics it was held against.
+        version: The version of the topics it was matched with.
         timestamp: When, in milliseconds since 1970.
     """
 
@@ -139,19 +139,19 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         stored_epoch: Its epoch as written, None before the first time.
         metadata_hash: Hash of its topics' metadata when that epoch began.
         members: Its members by id.
-        target: What each member is to have, as written; see `target_of`.
-        words: What the assignor of the member that made the target says to others' (K61).
+        target: The target of each member, as written; see `target_of`.
+        words: Data from the assignor of the member that made the target, for the others' (K61).
         stored_assignment_epoch: The epoch that `target` was made for, as written.
-        assignment_timestamp: When it was made (KIP-1263), 0 when that is not known.
-        regexes: What the regular expressions of its members stand for.
-        has_partition_metadata: Whether a record of before Kafka 4.1 is left to remove.
+        assignment_timestamp: When it was made (KIP-1263), 0 when unknown.
+        regexes: The topics that its members' regular expressions match.
+        has_partition_metadata: Whether a record from before Kafka 4.1 remains to be removed.
         static: Member ids by instance id.
         owners: For each partition the members that have it or have not given it up yet.
         subscribers: How many members name each topic.
         regex_subscribers: How many members have each regular expression.
         votes: How many members ask for each assignor.
         client_assignors: How many members can run each assignor themselves.
-        stable_in: How many members have all they are to have in each epoch.
+        stable_in: How many members have reached their target in each epoch.
         classic_members: How many members speak the classic protocol.
         classic_support: How many of those know each assignor.
     """
@@ -180,18 +180,18 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def epoch(self) -> int:
-        """The group's epoch."""
+        """Return the group's epoch."""
         return FIRST_EPOCH if self.stored_epoch is None else self.stored_epoch
 
     @property
     def assignment_epoch(self) -> int:
-        """The epoch that the target assignment was made for."""
+        """Return the epoch that the target assignment was made for."""
         stored = self.stored_assignment_epoch
         return FIRST_EPOCH if stored is None else stored
 
     @property
     def state(self) -> GroupState:
-        """Its state (K15)."""
+        """Return its state (K15)."""
         if not self.members:
             return GroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -201,7 +201,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_log(self) -> bool:
-        """Whether any record speaks of it."""
+        """Return whether the log has any record of it."""
         return (
             self.stored_epoch is not None
             or self.stored_assignment_epoch is not None
@@ -211,17 +211,17 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def topics(self) -> frozenset[str]:
-        """All topics that its members subscribe to."""
+        """Return all topics that its members subscribe to."""
         by_regex = (resolved.topics for resolved in self.regexes.values())
         return frozenset(self.subscribers).union(*by_regex)
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """Return the topics of one member; a regex that is not resolved yet stands for none."""
+        """Return the topics of one member; a regex that is not resolved yet matches none."""
         resolved = self.regexes.get(member.regex) if member.regex else None
         return frozenset(member.topics).union(resolved.topics if resolved else ())
 
     def target_of(self, member_id: str) -> Target:
-        """Return what a member is to have."""
+        """Return the target of a member."""
         stored = self.target.get(member_id, ())
         return {topic.topic_id: frozenset(topic.partitions) for topic in stored}
 
@@ -239,7 +239,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
     def commit_error(
         self, commit: RequestArrived[OffsetCommitRequest], topics: TopicsImage
     ) -> ErrorCode | None:
-        """K35, K36: a member may commit in its epoch; anybody may while there is no member."""
+        """K35, K36: a member may commit in its epoch; any sender may while there is no member."""
         request = commit.request
         epoch = request.generation_id_or_member_epoch
         if epoch < 0 and not self.members:
@@ -257,7 +257,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return None if _holds_all(member, request, epoch, topics) else stale
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
-        """C53: a member that is named has to be one, and in this epoch."""
+        """C53: a named member must exist, in this epoch."""
         epoch, named = request.generation_id, request.member_id or request.group_instance_id
         if epoch < 0 and not (named and self.members):
             return None
@@ -280,11 +280,11 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return ErrorCode.NON_EMPTY_GROUP if self.members else None
 
     def offset_deletion_error(self) -> ErrorCode | None:
-        """K37: positions may always go, but for those of topics that are read."""
+        """K37: positions may always be deleted, except in topics that members read."""
         return None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to a topic; its positions are then kept (K37)."""
+        """Return whether a member subscribes to a topic; its positions are then kept (K37)."""
         by_regex = self.regexes.values()
         return topic in self.subscribers or any(topic in each.topics for each in by_regex)
 
@@ -294,15 +294,15 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return True
 
     def unused_since(self, _log: GroupLog) -> int | None:
-        """Positions count from their commit."""
+        """Return None: positions count from their commit."""
         return None
 
     def is_in(self, _log: GroupLog) -> bool:
-        """A group is nothing but what the log says."""
+        """Return whether the log has it: a consumer group has no other state."""
         return True
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
-        """Return the records that forget a group without members, in Kafka's order."""
+        """Return the records that delete a group without members, in Kafka's order."""
         group_id = self.group_id
         return (
             GroupRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
@@ -327,7 +327,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
     # ----------------------------------------------------------------------------- who belongs
 
     def with_member(self, member: Member) -> ConsumerGroup:
-        """Add a member, or put one with the same id in its place."""
+        """Add a member, or replace the one with the same id."""
         before = self.members.get(member.member_id)
         changed = self._recounted(before, member)
         return replace(changed, members=self.members.set(member.member_id, member))
@@ -340,7 +340,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return replace(self._recounted(before, None), members=self.members.delete(member_id))
 
     def _recounted(self, old: Member | None, new: Member | None) -> ConsumerGroup:
-        """Bring the indexes up to date for one member that changes."""
+        """Update the indexes for one member that changes."""
         a, b = old or _NOBODY, new or _NOBODY
         group = self
         named = b.instance_id is None or self.static.get(b.instance_id) == b.member_id
@@ -382,7 +382,7 @@ def _names(member: Member) -> tuple[str, ...]:
 
 
 def _known(member: Member) -> frozenset[str]:
-    """The assignors that a classic member knows; it may list one twice."""
+    """Return the assignors that a classic member knows; it may list one twice."""
     protocols = member.classic.supported_protocols if member.classic else ()
     return frozenset(protocol.name for protocol in protocols)
 
@@ -392,7 +392,7 @@ def _stable_in(member: Member | None) -> tuple[int, ...]:
 
 
 def _renamed(static: Map[str, str], old: Member | None, new: Member | None) -> Map[str, str]:
-    """An instance id belongs to who was written last, and is not lost when the other one goes."""
+    """Give an instance id to the member written last; it stays when the other one leaves."""
     if old is not None and old.instance_id and static.get(old.instance_id) == old.member_id:
         static = static.delete(old.instance_id)
     if new is not None and new.instance_id:
@@ -458,9 +458,9 @@ def _stale(member: Member) -> ErrorCode:
 def _holds_all(
     member: Member, request: OffsetCommitRequest, epoch: int, topics: TopicsImage
 ) -> bool:
-    """K36: whether it had each of these partitions in that epoch already, and has it still.
+    """K36: return whether it had each of these partitions in that epoch, and still has it.
 
-    So a commit that crosses with the beginning of a new epoch is not lost (KIP-1251).
+    So a commit in flight when a new epoch begins is not lost (KIP-1251).
     """
     for topic in request.topics:
         view = topics.by_name.get(topic.name)
@@ -476,11 +476,11 @@ def _holds_all(
 
 
 def regex_tombstone(group_id: str, regex: str) -> GroupRecord:
-    """Return the record that forgets a regular expression."""
+    """Return the record that deletes a regular expression."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
     return GroupRecord(key, None)
 
 
 def partition_metadata_tombstone(group_id: str) -> GroupRecord:
-    """Return the record that removes what a Kafka before 4.1 left."""
+    """Return the record that deletes one left by a Kafka before 4.1."""
     return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)

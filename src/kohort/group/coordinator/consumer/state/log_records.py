@@ -33,7 +33,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> GroupRecord:
 
 
 def member_record(group_id: str, member: Member) -> GroupRecord:
-    """Return the record of a member's wishes."""
+    """Return the record of a member's subscription."""
     return GroupRecord(
         ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupMemberMetadataValue(
@@ -104,7 +104,7 @@ def regex_record(
 
 
 def member_tombstones(group_id: str, member_id: str) -> tuple[GroupRecord, ...]:
-    """Return the records that forget a member; Kafka can read them in this order only (K31)."""
+    """Return the records that delete a member; Kafka can read them in this order only (K31)."""
     return (
         GroupRecord(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
@@ -128,5 +128,5 @@ def _owned(owned: Owned) -> tuple[OwnedTopicPartitions, ...]:
 
 
 def _in_order(topics: Iterable[uuid.UUID]) -> list[uuid.UUID]:
-    """Return topic ids in one order: the order of a map differs from process to process."""
+    """Return topic ids in a fixed order: the order of a map differs from process to process."""
     return sorted(topics)

@@ -1,4 +1,4 @@
-"""What the coordinator knows of consumer groups beyond the log: gone with the shard (K30)."""
+"""The session state of consumer groups, which is lost with the shard (K30)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Install = RequestArrived[ConsumerGroupInstallAssignmentRequest]
 
 
 class Waiting(Struct, frozen=True):
-    """A heartbeat that is answered when the target assignment it started is made.
+    """A heartbeat that is answered when the target assignment that it started is ready.
 
     Attributes:
         arrived: The request; a JoinGroup if the member speaks the classic protocol (K45).
-        member_id: Who sent it.
-        before: What the member had, to tell whether that changed.
+        member_id: The member that sent it.
+        before: The member's former partitions, to detect a change.
         resubscribed: Whether the request changed the subscription.
     """
 
@@ -59,15 +59,15 @@ class TargetRun(Struct, frozen=True):
 
 
 class Computation(Struct, frozen=True):
-    """A target assignment that a member is to make (K61); at most one for each group.
+    """A target assignment that a member computes (K61); at most one for each group.
 
     Attributes:
         epoch: The epoch it is for.
         assignor: Name of the assignor.
-        member_id: Who was asked; None: no capable member has sent a heartbeat yet.
-        prepared: The group as the member was told it, None before it asked.
-        topics: The topics as it was told them.
-        token: The job that looks at what it made, 0 before.
+        member_id: The member that was asked; None: no capable one has sent a heartbeat yet.
+        prepared: The group as it was sent to the member, None before it asked.
+        topics: The topics as they were sent to it.
+        token: The job that checks its result, 0 before.
     """
 
     epoch: int
@@ -82,13 +82,13 @@ class ConsumerSession(Struct, frozen=True):
     """Session state of the consumer groups of a shard; a value.
 
     Attributes:
-        seen: The version of the topics that each group was last held against (K14).
-        targets: Target assignments that are being made, by group.
-        resting: Until when a group whose last target took long gets no other one.
+        seen: The version of the topics that each group was last compared with (K14).
+        targets: Running target assignments, by group.
+        resting: The time until which a group whose last target took long gets no other one.
         resolving: The job that resolves the expressions of a group again, at most one each.
-        computing: Target assignments that a member is to make, by group.
-        installing: Assignments that members made, by the job that looks at each.
-        unreliable: Members of each group that were asked for one and gave none.
+        computing: Target assignments that members compute, by group.
+        installing: Assignments that members made, by the job that checks each.
+        unreliable: Members of each group that were asked for one and failed.
         next_token: Number of the next job.
     """
 
@@ -102,7 +102,7 @@ class ConsumerSession(Struct, frozen=True):
     next_token: int = 1
 
     def without(self, group_id: str) -> ConsumerSession:
-        """Forget a group that is gone; its jobs find neither it nor the next group of its name."""
+        """Forget a deleted group; its jobs find neither it nor the next group of its name."""
         return replace(
             self,
             seen=_without(self.seen, group_id),
