@@ -1,6 +1,6 @@
 """Bytes to messages and back; no sockets here.
 
-Bytes come from an enemy on both sides: whatever they are, reading gives a value or raises
+Bytes may be hostile on both sides: whatever they are, reading gives a value or raises
 `RemoteProtocolError`. Where to look:
 
 * `messages`: Kafka's messages, one file per API family; `apis`: all by key.

@@ -1,4 +1,4 @@
-"""The requests this package can read and write, by Kafka's API key.
+"""The requests that this package can read and write, by Kafka's API key.
 
 There are dozens, and a client needs one in four. The module of a message is imported on first use,
 so that a restarted member rejoins sooner.
@@ -14,7 +14,7 @@ from typing import cast
 from kohort.errors import RemoteProtocolError
 from kohort.wire.codec.schema import Message
 
-# Module and name of each API. What a broker serves of these is its own decision.
+# Module and name of each API. A broker decides separately which of them it serves.
 KAFKA = {
     0: "produce.Produce",
     1: "fetch.Fetch",
@@ -69,7 +69,7 @@ KAFKA = {
     75: "topic_partitions.DescribeTopicPartitions",
 }
 
-# APIs that Kafka does not have, under keys that it will not come to.
+# APIs that Kafka does not have, under keys that it will never reach.
 PRIVATE = {
     30001: "draft.DraftJoinGroup",
     30002: "draft.DraftHeartbeat",
@@ -93,7 +93,7 @@ def response_class(api_key: int) -> type[Message]:
 
 
 def pairs(api_keys: Iterable[int] = tuple(KAFKA)) -> list[tuple[type[Message], type[Message]]]:
-    """Return request and response of these APIs, by default of all that Kafka has."""
+    """Return request and response of the given APIs, by default of all that Kafka has."""
     return [(request_class(key), response_class(key)) for key in api_keys]
 
 

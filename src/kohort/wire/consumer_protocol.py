@@ -1,8 +1,8 @@
 """The bytes inside JoinGroup and SyncGroup: an int16 version, then a structure of that version.
 
-The group protocol carries them without looking, so any client may have put anything there. As in
-Kafka's own client a version newer than known is read as its known prefix, and bytes after what is
-known are passed over.
+The group protocol carries them unread, so a client may have put anything there. As in
+Kafka's own client a version newer than known is read as its known prefix, and bytes after the
+known part are ignored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
 
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
-    """Return an assignment as SyncGroup carries it; errors as `encode_subscription`."""
+    """Return an assignment in the form of SyncGroup; errors as `encode_subscription`."""
     return coding.encode_versioned(assignment, version)
 
 
@@ -53,7 +53,7 @@ def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
 
 
 def version_of(data: Buffer) -> int:
-    """Return the version that a subscription or assignment says it has.
+    """Return the version in the bytes of a subscription or assignment.
 
     Raises:
         RemoteProtocolError: The bytes are too short, or the version is negative.
@@ -62,7 +62,7 @@ def version_of(data: Buffer) -> int:
 
 
 def subscribed_topics(data: Buffer) -> frozenset[str] | None:
-    """Return the topics of a subscription, or None where the bytes are not one.
+    """Return the topics of a subscription, or None if the bytes are not one.
 
     A coordinator asks only this of its members' metadata, and like Kafka's it reads no further
     than version 0: a group whose members do not speak the consumer protocol is legal.

@@ -46,9 +46,9 @@ def encode_record(key: GroupKey, value: GroupValue | None) -> tuple[bytes, bytes
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    """Read a record of the log; None where it is of a kind this package does not know.
+    """Read a record of the log; None if this package does not know its kind.
 
-    Newer brokers write kinds that did not exist before: a reader passes over them, as Kafka does.
+    Newer brokers write kinds that did not exist before: a reader skips them, as Kafka does.
 
     Raises:
         RemoteProtocolError: It is of a known kind, but not well-formed.

@@ -1,4 +1,4 @@
-"""Protocols that are not Kafka's, told by their first bytes."""
+"""Protocols other than Kafka's, recognised by their first bytes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ _TLS = "TLS"
 _HTTP = "HTTP"
 
 _SIGNS: tuple[tuple[bytes, str], ...] = (
-    (b"\x15\x03", _TLS),  # an alert: the answer to what is no TLS
+    (b"\x15\x03", _TLS),  # an alert: the answer to bytes that are not TLS
     (b"\x16\x03", _TLS),  # a handshake
     (b"\x80\x2e\x01", _TLS),  # the greeting of SSL 2
     (b"HTTP", _HTTP),
-    (b"<!DOCTYPE", _HTTP),  # as it was before it had headers
+    (b"<!DOCTYPE", _HTTP),  # the first version, without headers
     (b"<html", _HTTP),
     (b"GET ", _HTTP),
     (b"HEAD", _HTTP),
@@ -31,13 +31,13 @@ _MYSQL_NUMBER, _MYSQL_VERSION = 3, 4
 
 
 def protocol_of(data: bytes) -> str | None:
-    """Say which protocol the first bytes of a connection are of; None where that is not known.
+    """Return the protocol of a connection's first bytes; None if unknown.
 
     Args:
-        data: What has arrived, at least four bytes of it.
+        data: The bytes received so far, at least four.
 
     Returns:
-        A name for people ("TLS", "HTTP"), or the beginning of the text that came.
+        A name for people ("TLS", "HTTP"), or the beginning of the received text.
     """
     for sign, name in _SIGNS:
         if data.startswith(sign):

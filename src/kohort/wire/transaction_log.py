@@ -18,7 +18,7 @@ def encode_transaction(
 def decode_transaction(
     key: Buffer, value: Buffer | None
 ) -> tuple[TransactionKey, TransactionValue | None] | None:
-    """Read a record of the log; None where it is of a kind this package does not know.
+    """Read a record of the log; None if this package does not know its kind.
 
     Raises:
         RemoteProtocolError: It is of a known kind, but not well-formed.

@@ -1,4 +1,4 @@
-"""Assignors: who gets which partition."""
+"""Assignors: they decide which member gets which partition."""
 
 from __future__ import annotations
 

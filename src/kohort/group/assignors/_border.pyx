@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Between dictionaries of names and arrays of numbers, and between partitions and their classes."""
+"""Conversions between dictionaries of names and arrays of numbers, and partitions and classes."""
 
 from cpython cimport array
 from cpython.dict cimport PyDict_GetItemWithError
@@ -28,7 +28,7 @@ cdef array.array INT32 = array.array("i")
 
 
 def read_wanted(list wanted, dict numbers):
-    """Return what is wanted as numbers.
+    """Return the wanted topics as numbers.
 
     Args:
         wanted: Sets of topics; those without a number are left out.

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Shares partitions out: the most even loads, then the fewest moves, then the right racks.
+"""Assigns partitions: the most even loads, then the fewest moves, then the right racks.
 
 Partitions that the same members may have are one *class*; an *edge* joins it with a member that may
 have its partitions. A flow runs from classes over edges to members and from there to a sink.
@@ -94,7 +94,7 @@ cdef class Flow:
             at[member] += 1
 
     def solve(self):
-        """Return what each edge carries."""
+        """Return the amount that each edge carries."""
         cdef int32_t middle, node, parts = 0
         cdef list todo = [(0, self.sink)]
         for node in range(self.sink):

@@ -1,4 +1,4 @@
-"""The assignors that have a name of their own in settings and on the wire."""
+"""The built-in assignors, by their names in settings and on the wire."""
 
 from __future__ import annotations
 

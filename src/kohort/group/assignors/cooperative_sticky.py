@@ -1,4 +1,4 @@
-"""The cooperative sticky assignor: as sticky, but what moves is given up first (KIP-429)."""
+"""The cooperative sticky assignor: sticky, but moving partitions are released first (KIP-429)."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class CooperativeStickyAssignor(Assignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return what each member may have at once; claims are settled by generation (KIP-792)."""
+        """Return the partitions each member may take at once; settle claims first (KIP-792)."""
         problem = build(cluster, subscriptions)
         assigned = solve(problem)
         _border.withhold(problem.owner, problem.claimed, assigned)
         return by_member(problem, assigned)
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - the same for all
-        """Return the generation, for leaders older than its field in the subscription (L22)."""
+        """Return the generation, for leaders without its field in the subscription (L22)."""
         return struct.pack(">i", self._generation)
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:  # noqa: ARG002 - subscriptions carry it

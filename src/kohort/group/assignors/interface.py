@@ -1,4 +1,4 @@
-"""What an assignor is: one class, one method that must be written, a few that may be.
+"""The interface of an assignor: one class, one required method, a few optional ones.
 
 class Mine(Assignor):
     name = "mine"
@@ -6,7 +6,7 @@ class Mine(Assignor):
     def assign(self, cluster, subscriptions):
         return {member: [...] for member in subscriptions}
 
-An assignor whose members keep what they own during a rebalance (KIP-429) says so in
+An assignor whose members keep their partitions during a rebalance (KIP-429) declares that in
 `supported_protocols`; it must not give a partition to one member while another one still owns it.
 """
 
@@ -24,7 +24,7 @@ from kohort.types import TopicPartition
 
 
 class RebalanceProtocol(Enum):
-    """How members give partitions up (KIP-429)."""
+    """The way in which members give partitions up (KIP-429)."""
 
     EAGER = "all of them before every rebalance"
     COOPERATIVE = "only those that move"
@@ -39,11 +39,11 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol | None:
 
 
 class Assignment(Struct, frozen=True):
-    """What one member gets.
+    """The assignment of one member.
 
     Attributes:
-        partitions: Its partitions, all of them.
-        user_data: What the leader's assignor tells this member's assignor.
+        partitions: All its partitions.
+        user_data: Data from the leader's assignor for this member's assignor.
     """
 
     partitions: frozenset[TopicPartition]
@@ -67,7 +67,7 @@ class GroupMetadata(Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(Struct, frozen=True):
-    """What an assignor sees of the cluster.
+    """The cluster as an assignor sees it.
 
     Attributes:
         partitions: Number of partitions of each topic that exists.
@@ -77,7 +77,7 @@ class ClusterView(Struct, frozen=True):
 
 
 class Assignor(ABC):
-    """Shares the partitions of a group out among its members.
+    """Assigns the partitions of a group to its members.
 
     Attributes:
         name: Name that the members of a group agree on.
@@ -101,13 +101,13 @@ class Assignor(ABC):
 
         Args:
             cluster: The topics that exist.
-            subscriptions: What each member wants, by member id.
+            subscriptions: The subscription of each member, by member id.
         """
 
     def assign_with_user_data(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Assignment]:
-        """Return the assignment of each member, with a word to its assignor; override to use that.
+        """Return the assignment of each member with user data for its assignor; override to use it.
 
         Args:
             cluster: As for `assign`.
@@ -117,26 +117,26 @@ class Assignor(ABC):
         return {member: Assignment(frozenset(each)) for member, each in partitions.items()}
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - most have nothing to say
-        """Return what the leader should know of this member beyond its topics."""
+        """Return data for the leader about this member, beyond its topics."""
         return None
 
     def on_assignment(  # noqa: B027 - most assignors remember nothing
         self, assignment: Assignment, metadata: GroupMetadata
     ) -> None:
-        """Take note of the partitions that this member was given.
+        """Store the partitions assigned to this member.
 
         Runs after its listener was called for revoked partitions and before it is called for added
         ones.
 
         Args:
-            assignment: All its partitions, and what the leader's assignor said.
+            assignment: All its partitions, and the data from the leader's assignor.
             metadata: The member's identity in this generation.
         """
 
     def lent(self) -> frozenset[TopicPartition]:
-        """Return what this member gives up before it joins again, though it is cooperative.
+        """Return partitions that this member gives up before it rejoins, though it is cooperative.
 
-        Asked after `on_assignment`, and holds until the next assignment. The leader of the next
+        Called after `on_assignment`; holds until the next assignment. The leader of the next
         rebalance may give it to any member, this one included.
         """
         return frozenset()
@@ -145,10 +145,10 @@ class Assignor(ABC):
 def java_sorted(texts: Iterable[str]) -> list[str]:
     """Return strings as Java sorts them, by UTF-16 units.
 
-    All members must sort alike, also where the other ones are Java clients.
+    All members must sort alike, even if the others are Java clients.
     """
     known = list(texts)
-    # Mostly there is no difference, and no key for each is quicker.
+    # Mostly there is no difference, and sorting without keys is faster.
     return sorted(known) if all(map(str.isascii, known)) else sorted(known, key=_java_order)
 
 

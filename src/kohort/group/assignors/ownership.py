@@ -1,7 +1,7 @@
-"""Ownership before an assignment is made: contradicting claims are settled.
+"""Ownership before an assignment is made: settling contradictory claims.
 
-Members say what they own when they join (KIP-429), and since which generation (KIP-792). A member
-that missed a rebalance may still claim what another one owns by now: the newer claim holds.
+Joining members report their partitions (KIP-429) and their generation (KIP-792). A member
+that missed a rebalance may still claim partitions that another one owns: the newer claim holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GENERATION = struct.Struct(">i")
 
 
 def claimed_generation(subscription: Subscription) -> int:
-    """Return the generation in which a member got what it owns, -1 when it does not say.
+    """Return the generation of a member's owned partitions, -1 when it does not report one.
 
     Before KIP-792 there was no field for it: `cooperative-sticky` then sends it as user data, which
     is all that its user data has (L22). The field counts if it is there.
@@ -32,14 +32,14 @@ def claimed_generation(subscription: Subscription) -> int:
 def settle_claims(
     subscriptions: Mapping[str, Subscription],
 ) -> Mapping[str, frozenset[TopicPartition]]:
-    """Return what each member really owns (KIP-792); no partition has two owners.
+    """Return the partitions that each member really owns (KIP-792); none has two owners.
 
     Of several claims to a partition the one of the highest generation holds; if there are two of
-    that generation, it has no owner (L21). A member that no longer subscribes to the topic keeps
-    nothing of it (L23), and an older claim is no better for that.
+    that generation, it has no owner (L21). A member that no longer subscribes to a topic keeps
+    none of its partitions (L23); that does not validate an older claim.
 
     Args:
-        subscriptions: What each member said, by member id.
+        subscriptions: The subscription of each member, by member id.
     """
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, entry in subscriptions.items():
@@ -66,7 +66,7 @@ def validate_subscription(
     `settle_claims` takes from a member is gone from its `owned`.
 
     Args:
-        subscriptions: What each member said, by member id.
+        subscriptions: The subscription of each member, by member id.
     """
     kept = settle_claims(subscriptions)
     return {member: replace(entry, owned=kept[member]) for member, entry in subscriptions.items()}
@@ -76,14 +76,14 @@ def without_moving(
     assignment: Mapping[str, Iterable[TopicPartition]],
     subscriptions: Mapping[str, Subscription],
 ) -> dict[str, list[TopicPartition]]:
-    """Return the part of an assignment that a cooperative group may take up at once (L24).
+    """Return the part of an assignment that a cooperative group may take at once (L24).
 
     A partition that another member still reads must be given up first. It is left out now; its
     owner gives it up and joins again, and in the rebalance that follows it is free.
 
     Args:
-        assignment: What each member is to have in the end.
-        subscriptions: What each member said, as it came: stale claims, too, are given up first.
+        assignment: The final partitions of each member.
+        subscriptions: The subscriptions as received: stale claims, too, are given up first.
     """
     kept = settle_claims(subscriptions)
     claimed = frozenset().union(*(entry.owned for entry in subscriptions.values()))
@@ -96,10 +96,10 @@ def without_moving(
 def given_twice(
     assignment: Mapping[str, frozenset[TopicPartition]],
 ) -> tuple[TopicPartition, str, str] | None:
-    """Return a partition that an assignment gives to two members, and these; None without one.
+    """Return a partition that an assignment gives to two members, and the two; None without one.
 
     Args:
-        assignment: What each member is to have, by member id.
+        assignment: The partitions of each member, by member id.
     """
     if sum(map(len, assignment.values())) == len(frozenset().union(*assignment.values())):
         return None

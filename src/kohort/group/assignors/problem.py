@@ -1,9 +1,9 @@
-"""The optimal assignors' problem as arrays: who may have which partitions and who owns them.
+"""The optimal assignors' problem as arrays: possible and present owners of partitions.
 
 Members, topics and partitions are numbers here. Members are numbered in Kafka's order, topics by
 name, and the partitions of a topic follow those of the topic before it, so nothing depends on the
-order of a dictionary. Partitions that are alike in all that counts, who may have them and in which
-racks they are, make a class; the solver never looks at a single one.
+order of a dictionary. Partitions with the same possible members and the same
+racks form a class; the solver never handles a single one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kohort.types import TopicPartition
 
 NOBODY = -1
 
-# Members whose claims are read in one go: a broker's other threads wait for so long.
+# The number of members whose claims are read at once: a broker's other threads wait for that.
 _AT_ONCE = 50
 
 
 class Classes(Struct, frozen=True, kw_only=True):
-    """The partitions by class, and who may have each class.
+    """The partitions by class, and the possible members of each class.
 
     Attributes:
         of: The class of each partition.
@@ -51,7 +51,7 @@ class Classes(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Partitions to be shared out.
+    """Partitions to assign.
 
     Attributes:
         members: Member ids.
@@ -81,7 +81,7 @@ def build(
 
     Args:
         cluster: The topics that exist, and their racks if these are to count.
-        subscriptions: What each member wants and says it owns, by member id.
+        subscriptions: The topics and claims of each member, by member id.
     """
     members = tuple(member_order(subscriptions))
     wishes = Wishes.read(cluster, [subscriptions[member].topics for member in members])
@@ -196,7 +196,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
             rows.setdefault(wish[first:last].tobytes(), len(rows)) for first, last in pairwise(ends)
         ]
         if b"" in rows:
-            # Some have no subscriber: once more, without these.
+            # Some topics have no subscriber: once more, without these.
             counts = {
                 name: cluster.partitions[name]
                 for name, row in zip(topics, row_of, strict=True)
@@ -215,14 +215,14 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
 
 def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[int]]:
-    """Return the members' wishes, and which one each member has."""
+    """Return the members' wishes, and the one of each member."""
     wishes: list[frozenset[str]] = []
     by_hash: dict[int, int] = {}
     of_member = array("i")
-    # Direct callers of an assignor may pass another kind of collection.
+    # Applications that call an assignor directly may pass another kind of collection.
     for topics in map(frozenset, wanted):
         known = by_hash.setdefault(hash(topics), len(wishes))
-        # `topics` on the left: it is gone through in order, and looked up in what is in the cache.
+        # `topics` on the left: it is iterated in order, and looked up in the cached set.
         if known == len(wishes) or topics != wishes[known]:
             known = len(wishes)
             wishes.append(topics)
@@ -278,7 +278,7 @@ def _with_edges(
 
 
 class _Racks:
-    """Splits classes by the racks that count, those in which there are members."""
+    """Splits classes by the racks that count: those with members."""
 
     def __init__(
         self, topics: tuple[str, ...], racks: PartitionRacks, rack_of_member: list[str | None]
@@ -319,7 +319,7 @@ def _owners(
     wishes: Wishes,
     starts: array[int],
 ) -> tuple[array[int], array[int], list[TopicPartition | None]]:
-    """Return the owner of each partition, whether anybody claims it, and how it is named there."""
+    """Return the owner of each partition, whether it is claimed, and its name in the claim."""
     pairs: list[TopicPartition | None] = [None] * starts[-1]
     read = partial(_read_owned, wishes=wishes, starts=starts, pairs=pairs)
     owner, claimed, is_settled = read([subscriptions[member].owned for member in members])
@@ -337,7 +337,7 @@ def _read_owned(
     starts: array[int],
     pairs: list[TopicPartition | None],
 ) -> tuple[array[int], array[int], bool]:
-    """Return who claims each partition, whether anybody does, and whether no two do."""
+    """Return each partition's claimant, whether it is claimed, and whether claims are unique."""
     owner = array("i", (NOBODY,)) * starts[-1]
     claimed = array("b", bytes(starts[-1]))
     wanted_by = array("i", (NOBODY,)) * len(wishes.topics)

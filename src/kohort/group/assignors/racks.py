@@ -1,4 +1,4 @@
-"""What assignors know of racks (KIP-881): in which each partition can be read locally."""
+"""The racks in which each partition can be read locally, for assignors (KIP-881)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kohort.group.subscription import Subscription
 
 
 class RackedClusterView(ClusterView, frozen=True):
-    """What an assignor sees of a cluster whose brokers say in which rack they are.
+    """The cluster as an assignor sees it if brokers report their racks.
 
     Attributes:
         racks: For each topic the racks of the replicas of each partition, in order.
@@ -24,12 +24,12 @@ class RackedClusterView(ClusterView, frozen=True):
 def racks_that_count(
     cluster: ClusterView, subscriptions: Mapping[str, Subscription], topics: Iterable[str]
 ) -> PartitionRacks | None:
-    """Return the racks of the partitions, None when nothing is in the rack of any member.
+    """Return the racks of the partitions, None when no replica is in the rack of any member.
 
     Args:
         cluster: The cluster, a `RackedClusterView` if its racks are known.
         subscriptions: The members.
-        topics: The topics to look at.
+        topics: The topics concerned.
     """
     if not isinstance(cluster, RackedClusterView):
         return None

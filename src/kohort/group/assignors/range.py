@@ -1,4 +1,4 @@
-"""The range assignor: of each topic, every member gets a run of neighbouring partitions (A1)."""
+"""The range assignor: every member gets a run of neighbouring partitions of each topic (A1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kohort.types import TopicPartition
 class RangeAssignor(Assignor):
     """Kafka's `range`: topics with the same number of partitions are split at the same places.
 
-    Where members and replicas say in which rack they are, members first get what is in theirs, as
+    Where members and replicas report their racks, members first get partitions in their rack, as
     long as topics that can be joined stay split alike (KIP-881).
     """
 
@@ -54,7 +54,7 @@ def _ranges(counts: list[int], wishes: Wishes) -> array[int]:
 
 
 def _split(count: int, members: array[int]) -> array[int]:
-    """Return a run for each member; the first ones take one more until nothing is left over."""
+    """Return a run for each member; the first ones get one more until none is left over."""
     each, more = divmod(count, len(members))
     runs = array("i")
     for index, member in enumerate(members):
@@ -79,11 +79,11 @@ def _near_ranges(
 
 
 class _Topic:
-    """A topic being shared out.
+    """A topic being assigned.
 
     Attributes:
         count: Number of partitions.
-        rack_of: The rack of each member that wants it, in order.
+        rack_of: The rack of each subscribed member, in order.
         racks: The racks of each partition, empty when not known.
         assigned: The member of each partition, NOBODY for those that are left.
     """
@@ -100,7 +100,7 @@ class _Topic:
 
     @property
     def has_rack_choice(self) -> bool:
-        """Whether some partitions are nearer to some members than others."""
+        """Return whether some partitions are nearer to some members than others."""
         used = frozenset[str]().union(*self.racks)
         inhabited = {rack for rack in self.rack_of.values() if rack}
         return not used.isdisjoint(inhabited) and any(racks != used for racks in self.racks)
@@ -110,7 +110,7 @@ class _Topic:
         return max(0, self._each + (self._more > 0) - self._has[member])
 
     def is_near(self, rack: str | None, number: int) -> bool:
-        """Whether the partition is in a member's rack; to one without a rack everything is."""
+        """Return whether the partition is in a member's rack; for a member without a rack, True."""
         return not rack or (number < len(self.racks) and rack in self.racks[number])
 
     def give(self, member: int, numbers: Sequence[int]) -> None:
@@ -121,11 +121,11 @@ class _Topic:
         self._more -= self._has[member] > self._each
 
     def give_ranges(self, *, only_near: bool = False) -> None:
-        """Give each member the first partitions that are left, as many as it has room for."""
+        """Give each member the first remaining partitions, as many as it has room for."""
         left: dict[str | None, Iterator[int]] = {}
         for member, rack in self.rack_of.items():
             where = rack if only_near else None
-            # Members of one rack go on where the one before them has stopped.
+            # Members of one rack continue where the previous one has stopped.
             numbers = left.setdefault(where, self._left_near(where))
             if some := list(islice(numbers, self.room(member))):
                 self.give(member, some)
@@ -139,7 +139,7 @@ class _Topic:
 
 
 def _give_what_is_near(topics: list[_Topic]) -> None:
-    """Where racks matter, give members what is in their rack; topics that match go together."""
+    """Where racks matter, give members partitions in their rack; matching topics go together."""
     if not any(topic.has_rack_choice for topic in topics):
         return
     alike: defaultdict[tuple[tuple[int, ...], int], list[_Topic]] = defaultdict(list)
@@ -153,7 +153,7 @@ def _give_what_is_near(topics: list[_Topic]) -> None:
 
 
 def _give_together(topics: list[_Topic]) -> None:
-    """Give the same partition of all topics to a member that is near to all of them."""
+    """Give the same partition of all topics to a member in the rack of all of them."""
     remaining = dict(topics[0].rack_of)
     for number in range(topics[0].count):
         for member, rack in remaining.items():

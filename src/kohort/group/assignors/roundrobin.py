@@ -1,4 +1,4 @@
-"""The round-robin assignor: all partitions in order are dealt out like cards (A2)."""
+"""The round-robin assignor: all partitions in order are dealt in turn (A2)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RoundRobinAssignor(Assignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of each member; members that do not want a topic are skipped."""
+        """Return the partitions of each member; members not subscribed to a topic are skipped."""
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
         turns = cycle(member_order(subscriptions))
         for topic in subscribed_topics(cluster, subscriptions):

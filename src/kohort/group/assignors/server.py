@@ -1,4 +1,4 @@
-"""What the coordinator asks of an assignor of its own (KIP-848)."""
+"""The interface of the coordinator's own assignors (KIP-848)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PartitionRacks = Mapping[str, Sequence[frozenset[str]]]
 
 
 class MemberSubscription(Struct, frozen=True, kw_only=True):
-    """What the coordinator knows of a member when it makes a target assignment.
+    """A member as the coordinator knows it when it makes a target assignment.
 
     Attributes:
         topics: The topics it subscribes to, by name or by id, a regex already resolved.
-        owned: Its present target assignment, by the same names; it keeps of it what it can.
+        owned: Its present target assignment, by the same names; it keeps as much as possible.
         instance_id: Its static id (KIP-345), None for a dynamic member.
-        rack_id: Where it runs, None when not said.
+        rack_id: The rack it runs in, None when unknown.
     """
 
     topics: frozenset[str]
@@ -34,7 +34,7 @@ class ServerAssignor(ABC):
     """Makes the target assignment of a group; pure, so it may run as a job in any thread.
 
     Attributes:
-        name: What members ask for in ConsumerGroupHeartbeat and `group.remote.assignor`.
+        name: The name that members use in ConsumerGroupHeartbeat and `group.remote.assignor`.
     """
 
     name: ClassVar[str]
@@ -46,19 +46,19 @@ class ServerAssignor(ABC):
         partitions: Mapping[str, int],
         racks: PartitionRacks | None = None,
     ) -> Mapping[str, frozenset[TopicPartition]]:
-        """Return the partitions of each member, also of those that get none.
+        """Return the partitions of each member, including members without any.
 
         Args:
-            members: What each member wants and has, by member id.
-            partitions: Number of partitions of each topic that exists; other topics are passed
-                over, as Kafka's coordinator does before it asks.
+            members: The subscription and partitions of each member, by member id.
+            partitions: Number of partitions of each topic that exists; other topics are
+                ignored, as by Kafka's coordinator before it calls an assignor.
             racks: For each topic the racks of the replicas of each partition. Kafka's assignors do
-                not look at them (KAFKA-16694); ours do when made with `rack_aware=True`.
+                not consider them (KAFKA-16694); ours do when made with `rack_aware=True`.
         """
 
 
 def as_subscriptions(members: Mapping[str, MemberSubscription]) -> dict[str, Subscription]:
-    """Return the members as a leader sees them, for rules that are the same at both places."""
+    """Return the members as a leader sees them, for rules that both places share."""
     return {
         member_id: Subscription(
             topics=member.topics,

@@ -18,12 +18,12 @@ from kohort.types import TopicPartition
 
 
 class ServerRangeAssignor(ServerAssignor):
-    """Kafka's `range` of the coordinator; without racks it gives what the clients' one gives (A5).
+    """Kafka's `range` of the coordinator; without racks it gives the same as the clients' one (A5).
 
-    What members own does not matter to it.
+    It ignores the members' present partitions.
 
     Attributes:
-        rack_aware: Whether it looks at racks as the clients' one does (KIP-881).
+        rack_aware: Whether it considers racks as the clients' one does (KIP-881).
     """
 
     name: ClassVar[str] = "range"

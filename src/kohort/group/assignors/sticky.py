@@ -1,6 +1,6 @@
-"""The sticky assignor of groups that give up everything before a rebalance (KIP-54).
+"""The sticky assignor of groups that give up all partitions before a rebalance (KIP-54).
 
-Its members own nothing when they join. What they had, and since which generation, they tell the
+Its members own nothing when they join. They report their former partitions and generation to the
 leader in user data, in Kafka's format: an array of topics, each with its partitions, and the
 generation, which the oldest version of the format does not have.
 """
@@ -33,22 +33,22 @@ class StickyAssignor(Assignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of each member; what it had is in its user data."""
+        """Return the partitions of each member; its former ones are in its user data."""
         told = {member: _with_user_data(entry) for member, entry in subscriptions.items()}
         problem = build(cluster, told)
         return by_member(problem, solve(problem))
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - all it had, wanted or not
-        """Return what this member had, None when it never had anything."""
+        """Return this member's former partitions, None when it never had any."""
         return self._had
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        """Remember what this member has, for the next time it joins."""
+        """Remember this member's partitions, for the next time it joins."""
         self._had = encode_user_data(assignment.partitions, metadata.generation_id)
 
 
 def encode_user_data(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """Return what a member of the sticky assignor says that it had.
+    """Return the user data with which a member of the sticky assignor reports its partitions.
 
     Args:
         partitions: Its partitions.
@@ -66,7 +66,7 @@ def encode_user_data(partitions: Iterable[TopicPartition], generation: int) -> b
 
 
 def decode_user_data(data: bytes) -> tuple[frozenset[TopicPartition], int]:
-    """Return what a member had and since which generation; garbage is no claim, as in Kafka."""
+    """Return a member's former partitions and generation; garbage is no claim, as in Kafka."""
     try:
         return _read(memoryview(data))
     except (struct.error, UnicodeDecodeError, ValueError):

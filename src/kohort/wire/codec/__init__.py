@@ -1,1 +1,1 @@
-"""How messages are declared, compiled, and written and read as bytes."""
+"""The declaration, compilation, encoding and decoding of messages."""

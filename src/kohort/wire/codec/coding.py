@@ -31,7 +31,7 @@ def encode(message: Message, version: int) -> bytearray:
 
 
 def encode_into(out: bytearray, message: Message, version: int) -> None:
-    """Append the bytes of a message to `out`, or a part of them before it raises; see `encode`."""
+    """Append the bytes of a message to `out`, possibly a part before it raises; see `encode`."""
     write = compiled.encoder(type(message), version)
     try:
         write(message, out)
@@ -73,14 +73,14 @@ def decode_from(cls: type[M], version: int, data: Buffer, at: int) -> tuple[M, i
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """Return an int16 version and the message: how structures lie inside other bytes."""
+    """Return an int16 version and the message: the form of structures inside other bytes."""
     out = bytearray(_VERSION.pack(version))
     encode_into(out, message, version)
     return bytes(out)
 
 
 def read_version(data: memoryview) -> tuple[int, int]:
-    """Return the int16 version that `data` starts with, and the position after it."""
+    """Return the int16 version at the start of `data`, and the position after it."""
     if len(data) < _VERSION.size:
         raise RemoteProtocolError(f"{len(data)} bytes are too few for a version")
     version: int = _VERSION.unpack_from(data)[0]
@@ -88,7 +88,7 @@ def read_version(data: memoryview) -> tuple[int, int]:
 
 
 def skip_tags(data: memoryview, at: int) -> int:
-    """Pass over the tagged fields at `at`; return the position after them."""
+    """Skip the tagged fields at `at`; return the position after them."""
     try:
         end = primitives.skip_tags(data, at)
     except IndexError:

@@ -1,6 +1,6 @@
 """Writes the text of decoders: functions that read a message from bytes.
 
-Reading trusts nothing. A count is held against the bytes that remain before anything is allocated.
+Reading trusts nothing. A count is compared with the remaining bytes before anything is allocated.
 A length that reaches beyond the end is not looked for where it is read: a slice holds no more than
 there is, whatever is read after it fails, and where nothing is, the position returned lies beyond
 the end, which the caller refuses.
@@ -16,7 +16,7 @@ class DecoderSource(Source):
     """Text of `decode(data, at)` for one version of a message; it returns (value, end).
 
     With `views` the data is a memoryview, so that records need no copy; otherwise it is bytes,
-    whose slices are cheaper to make strings of. What a request may hold in its arrays is counted.
+    whose slices are cheaper to make strings of. The elements of a request's arrays are counted.
     """
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool, views: bool) -> None:
@@ -140,7 +140,7 @@ class DecoderSource(Source):
         self.add(f"{target} = tuple({items})")
 
     def _tags(self, known: list[FieldSpec], local: dict[str, str]) -> None:
-        """Read the tagged fields: known ones into their fields, unknown ones are passed over."""
+        """Read the tagged fields: known ones into their fields, unknown ones are skipped."""
         for spec in known:
             self.add(f"{local[spec.name]} = {self.bind(spec.default, 'default')}")
         self.add("at += 1")

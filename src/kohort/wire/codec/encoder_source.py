@@ -34,12 +34,12 @@ class EncoderSource(Source):
             self.add(f"refuse_field('{cls.__name__}.{spec.name}', {self.version})")
 
     def _differs(self, spec: FieldSpec, value: str) -> str:
-        """Return the text that asks whether a field has a value other than its default."""
+        """Return the text that tests whether a field differs from its default."""
         field = f"{value}.{spec.name}"
         if spec.default is None or isinstance(spec.default, (bool, int, str, bytes)):
             return f"{field} != {spec.default!r}"
         default = self.bind(spec.default, "default")
-        # Mostly it is the default itself, and comparing takes longer.
+        # Mostly it is the default object itself, and comparing values takes longer.
         return f"{field} is not {default} and {field} != {default}"
 
     def _field(self, spec: FieldSpec, value: str, out: str) -> None:

@@ -23,20 +23,20 @@ R = TypeVar("R", bound=Message)
 
 _LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">hhi")
-# Below this a copy costs less than a piece more to be sent.
+# Below this size, copying costs less than sending another piece.
 _LARGE_BYTES = 16 * 1024
 _MAX_LENGTH = 0x7FFFFFFF
-# By so many bytes another protocol is recognised.
+# The number of bytes needed to recognise another protocol.
 _FIRST_BYTES = 64
 
 
 class ReceivedRequest(Struct, frozen=True):
-    """A request as it came off a connection.
+    """A request as received from a connection.
 
     Attributes:
         version: Version it was sent in, which the answer must be written in.
         correlation_id: Number the answer repeats.
-        client_id: What the client calls itself; may be None.
+        client_id: The client's own name; may be None.
         message: The request.
     """
 
@@ -62,7 +62,7 @@ def frame_length(data: bytes | bytearray | memoryview, limit: int) -> int:
     """Return the length of the frame that starts here.
 
     Args:
-        data: What has arrived of the frame, at least the four bytes of its length.
+        data: The received part of the frame, at least the four bytes of its length.
         limit: Longest frame, in bytes.
 
     Raises:
@@ -81,7 +81,7 @@ def frame_length(data: bytes | bytearray | memoryview, limit: int) -> int:
 def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
-    """Return the whole frame of a request, its length included."""
+    """Return the whole frame of a request, including its length."""
     out = bytearray(_LENGTH.size)
     header = RequestHeader(
         request_api_key=message.api_key,
@@ -97,7 +97,7 @@ def encode_request(
 
 
 def encode_response(message: Message, version: int, correlation_id: int) -> bytearray:
-    """Return the whole frame of a response, its length included."""
+    """Return the whole frame of a response, including its length."""
     out = bytearray(_LENGTH.size)
     header = ResponseHeader(correlation_id=correlation_id)
     coding.encode_into(out, header, _response_header_version(type(message), version))
@@ -106,9 +106,9 @@ def encode_response(message: Message, version: int, correlation_id: int) -> byte
 
 
 def encode_response_pieces(message: Message, version: int, correlation_id: int) -> list[Buffer]:
-    """Return the frame of a response as pieces to be sent one after the other.
+    """Return the frame of a response as pieces to send in order.
 
-    Large values, which are a fetch's records, are pieces of their own and not copied.
+    Large values, such as a fetch's records, are separate pieces and not copied.
     """
     out = _Pieces()
     header = ResponseHeader(correlation_id=correlation_id)
@@ -122,7 +122,7 @@ def encode_response_pieces(message: Message, version: int, correlation_id: int) 
 
 
 class _Pieces(bytearray):
-    """Takes what encoders write, and keeps large values beside it instead of copying them."""
+    """Collects encoded bytes, and keeps large values beside them instead of copying."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ def decode_response(cls: type[R], version: int, frame: memoryview) -> R:
 
 
 def _response_header_version(cls: type[Message], version: int) -> int:
-    # ApiVersions is read before either side knows what the other can do: its header never changed.
+    # ApiVersions is read before the peers know each other's versions: its header never changed.
     if cls is ApiVersionsResponse:
         return 0
     return 1 if cls.is_flexible(version) else 0

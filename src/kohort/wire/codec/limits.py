@@ -1,6 +1,6 @@
-"""What this package accepts from a peer, in one place.
+"""Limits on the data that this package accepts from a peer, in one place.
 
-Bytes come from an enemy. Every length and count is first checked against the bytes that remain, so
+Bytes may be hostile. Every length and count is first checked against the bytes that remain, so
 the numbers here only bound what a well-formed but hostile (or broken) peer can cost.
 """
 
@@ -54,7 +54,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_headers_per_record: int = 64 * _KIB
 
     def decompressed_bytes(self, compressed_bytes: int) -> int:
-        """Return how large `compressed_bytes` may become."""
+        """Return the maximum decompressed size of `compressed_bytes`."""
         by_ratio = compressed_bytes * self.max_decompression_ratio
         allowed = max(by_ratio, self.decompressed_bytes_always_allowed)
         return min(allowed, self.max_decompressed_bytes)

@@ -1,4 +1,4 @@
-"""What compiled encoders and decoders call: varints, tagged fields, refusals.
+"""Functions that compiled encoders and decoders call: varints, tagged fields, refusals.
 
 Readers take `(data, at)` and return `(value, position after it)`.
 """
@@ -61,7 +61,7 @@ def read_uuid(data: bytes | memoryview, at: int) -> uuid.UUID:
 
 
 def refuse_elements() -> NoReturn:
-    """Refuse a request for what it has in all its arrays together."""
+    """Refuse a request with too many elements in all its arrays together."""
     raise RemoteProtocolError(f"more than {MAX_ELEMENTS} elements in one request")
 
 
@@ -76,7 +76,7 @@ def refuse_string(size: int) -> NoReturn:
 
 
 def refuse_field(name: str, version: int) -> NoReturn:
-    """Refuse to write a version that lacks a field which has a value other than its default."""
+    """Refuse to write a version without a field that differs from its default."""
     raise LocalProtocolError(f"version {version} has no {name}, and its value cannot be left out")
 
 
@@ -98,20 +98,20 @@ def read_tag_count(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def read_tag(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
-    """Read the head of a tagged field: its number, where it ends, where its content starts."""
+    """Read the head of a tagged field: its number, its end, and the start of its content."""
     number, at = read_uvarint(data, at)
     size, at = read_uvarint(data, at)
     return number, at + size, at
 
 
 def check_tag_end(number: int, at: int, end: int) -> None:
-    """Refuse a tagged field whose content is not exactly as long as it said."""
+    """Refuse a tagged field whose content does not have the announced length."""
     if at != end:
         raise RemoteProtocolError(f"tagged field {number} ends at {at}, not at {end}")
 
 
 def skip_tags(data: bytes | memoryview, at: int) -> int:
-    """Pass over tagged fields of which none is known."""
+    """Skip tagged fields of which none is known."""
     count, at = read_tag_count(data, at)
     for _ in range(count):
         _, at, _ = read_tag(data, at)

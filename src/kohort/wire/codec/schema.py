@@ -1,6 +1,6 @@
-"""How a message is declared: one frozen struct, each field annotated with its Kafka type.
+"""The declaration of a message: one frozen struct, each field annotated with its Kafka type.
 
-A field's annotation says its type on the wire and, where it is not in every version, the versions
+A field's annotation has its type on the wire and, if it is not in every version, the versions
 that have it. The same class serves all versions of a message:
 
     @message(api_key=12, versions=(0, 4), flexible_since=4)
@@ -52,7 +52,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """The versions, both ends included, that have a field."""
+    """The first and last versions that have a field."""
 
     first: int = 0
     last: int = EVERY_VERSION
@@ -78,17 +78,17 @@ class NullableSince(msgspec.Struct, frozen=True):
 
 
 def since(version: int) -> Versions:
-    """Say that a field exists from `version` on."""
+    """Declare that a field exists from `version` on."""
     return Versions(first=version)
 
 
 def until(version: int) -> Versions:
-    """Say that a field exists up to and including `version`."""
+    """Declare that a field exists up to and including `version`."""
     return Versions(last=version)
 
 
 def between(first: int, last: int) -> Versions:
-    """Say that a field exists from `first` to `last`, both included."""
+    """Declare that a field exists from `first` to `last`, both included."""
     return Versions(first, last)
 
 
@@ -133,7 +133,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:
-        """Whether `version` uses compact lengths and tagged fields."""
+        """Return whether `version` uses compact lengths and tagged fields."""
         return version >= cls.flexible_since
 
 
@@ -148,7 +148,7 @@ class Request(Message, Generic[R], frozen=True, kw_only=True):
 def message(
     *, versions: tuple[int, int], flexible_since: int = EVERY_VERSION, api_key: int = -1
 ) -> Callable[[M], M]:
-    """Say which API a message is, and in which versions.
+    """Declare a message's API, and its versions.
 
     Args:
         versions: Oldest and newest version, both included.
@@ -192,11 +192,11 @@ class FieldSpec(msgspec.Struct, frozen=True):
 
     @property
     def element(self) -> FieldSpec:
-        """What one element of an array field looks like; elements are never null."""
+        """Return the field of one element of an array; elements are never null."""
         return replace(self, array=False, nullable=False, tag=None)
 
 
-# To find out what annotations mean is slow, and a message is looked at from several sides.
+# Resolving annotations is slow, and the fields of a message are needed in several places.
 _HINTS: dict[type[Struct], dict[str, object]] = {}
 _SPECS: dict[tuple[type[Struct], int], tuple[FieldSpec, ...]] = {}
 

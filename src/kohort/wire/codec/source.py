@@ -39,19 +39,19 @@ class Source:
         self._serial = 0
 
     def add(self, line: str) -> None:
-        """Add a line at the present depth."""
+        """Add a line at the current depth."""
         self._lines.append("    " * self._depth + line)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Add a line that ends with a colon; what is added inside is indented."""
+        """Add a line that ends with a colon; lines added inside are indented."""
         self.add(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     def fresh(self, prefix: str) -> str:
-        """Return a name that nothing else in the text has."""
+        """Return an unused name."""
         self._serial += 1
         return f"{prefix}_{self._serial}"
 
@@ -68,7 +68,7 @@ class Source:
 
 
 def is_fixed(spec: FieldSpec) -> bool:
-    """Whether a field always takes the same number of bytes that `struct` can read."""
+    """Return whether a field always takes the same number of bytes that `struct` can read."""
     return spec.kind in FIXED and not spec.array
 
 
@@ -78,7 +78,7 @@ def packer(specs: Iterable[FieldSpec]) -> struct.Struct:
 
 
 def runs(specs: Iterable[FieldSpec]) -> list[list[FieldSpec]]:
-    """Group what is sent untagged: neighbours of fixed width together, every other field alone."""
+    """Group the untagged fields: neighbours of fixed width together, every other field alone."""
     groups: list[list[FieldSpec]] = []
     for spec in specs:
         if not spec.present or spec.tag is not None:

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: who may do what (KIP-140)."""
+"""DescribeAcls, CreateAcls and DeleteAcls: permissions of users (KIP-140)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kohort.wire.codec.schema import (
 
 @message(api_key=29, versions=(1, 3), flexible_since=2)
 class DescribeAclsRequest(Request["DescribeAclsResponse"], frozen=True, kw_only=True):
-    """Ask which ACLs fit a filter."""
+    """Ask for the ACLs that match a filter."""
 
     resource_type_filter: Int8
     resource_name_filter: NullableString
@@ -48,7 +48,7 @@ class DescribeAclsResource(Struct, frozen=True, kw_only=True):
 
 @message(api_key=29, versions=(1, 3), flexible_since=2)
 class DescribeAclsResponse(Message, frozen=True, kw_only=True):
-    """The ACLs that fit."""
+    """The matching ACLs."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16
@@ -76,7 +76,7 @@ class CreateAclsRequest(Request["CreateAclsResponse"], frozen=True, kw_only=True
 
 
 class AclCreationResult(Struct, frozen=True, kw_only=True):
-    """What became of one ACL to create."""
+    """The result for one ACL to create."""
 
     error_code: Int16
     error_message: NullableString = None
@@ -84,14 +84,14 @@ class AclCreationResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=30, versions=(1, 3), flexible_since=2)
 class CreateAclsResponse(Message, frozen=True, kw_only=True):
-    """What became of each."""
+    """The result for each."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[AclCreationResult, ...]
 
 
 class DeleteAclsFilter(Struct, frozen=True, kw_only=True):
-    """Which ACLs to delete."""
+    """A filter for ACLs to delete."""
 
     resource_type_filter: Int8
     resource_name_filter: NullableString
@@ -104,13 +104,13 @@ class DeleteAclsFilter(Struct, frozen=True, kw_only=True):
 
 @message(api_key=31, versions=(1, 3), flexible_since=2)
 class DeleteAclsRequest(Request["DeleteAclsResponse"], frozen=True, kw_only=True):
-    """Delete the ACLs that fit filters."""
+    """Delete the ACLs that match filters."""
 
     filters: tuple[DeleteAclsFilter, ...]
 
 
 class DeleteAclsMatchingAcl(Struct, frozen=True, kw_only=True):
-    """An ACL that a filter fitted."""
+    """An ACL that matched a filter."""
 
     error_code: Int16
     error_message: NullableString = None
@@ -124,7 +124,7 @@ class DeleteAclsMatchingAcl(Struct, frozen=True, kw_only=True):
 
 
 class DeleteAclsFilterResult(Struct, frozen=True, kw_only=True):
-    """What one filter found."""
+    """The matches of one filter."""
 
     error_code: Int16
     error_message: NullableString = None
@@ -133,7 +133,7 @@ class DeleteAclsFilterResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=31, versions=(1, 3), flexible_since=2)
 class DeleteAclsResponse(Message, frozen=True, kw_only=True):
-    """What each filter found."""
+    """The matches of each filter."""
 
     throttle_time_ms: Int32 = 0
     filter_results: tuple[DeleteAclsFilterResult, ...]

@@ -17,14 +17,14 @@ from kohort.wire.messages.configs import AlterConfigsResourceResponse
 
 
 class ReplacedConfig(Struct, frozen=True, kw_only=True):
-    """One of its settings."""
+    """One new setting of a resource."""
 
     name: String
     value: NullableString
 
 
 class ReplacedConfigsResource(Struct, frozen=True, kw_only=True):
-    """A resource, and all the settings that it shall have."""
+    """A resource, and all its new settings."""
 
     resource_type: Int8
     resource_name: String
@@ -33,7 +33,7 @@ class ReplacedConfigsResource(Struct, frozen=True, kw_only=True):
 
 @message(api_key=33, versions=(0, 2), flexible_since=2)
 class AlterConfigsRequest(Request["AlterConfigsResponse"], frozen=True, kw_only=True):
-    """Replace the settings of resources; the others go back to their defaults."""
+    """Replace the settings of resources; omitted ones return to their defaults."""
 
     resources: tuple[ReplacedConfigsResource, ...]
     validate_only: Bool
@@ -41,7 +41,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"], frozen=True, kw_only=
 
 @message(api_key=33, versions=(0, 2), flexible_since=2)
 class AlterConfigsResponse(Message, frozen=True, kw_only=True):
-    """Whether each resource was changed."""
+    """The result for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: tuple[AlterConfigsResourceResponse, ...]

@@ -1,4 +1,4 @@
-"""ApiVersions: which requests a broker answers, in which versions (KIP-35, KIP-511)."""
+"""ApiVersions: the requests a broker answers, and their versions (KIP-35, KIP-511)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pair of requests by which a member makes its group's assignment (KIP-848).
+"""The two requests with which a member makes its group's assignment (KIP-848).
 
 No release of Kafka has them (KAFKA-18327), so their API keys are far above Kafka's own.
 """
@@ -25,7 +25,7 @@ from kohort.wire.messages.consumer_group import TopicPartitions
 class ConsumerGroupPrepareAssignmentRequest(
     Request["ConsumerGroupPrepareAssignmentResponse"], frozen=True, kw_only=True
 ):
-    """Ask for all that an assignor needs to know of the group."""
+    """Ask for the group's data that an assignor needs."""
 
     group_id: String
     member_id: String
@@ -33,7 +33,7 @@ class ConsumerGroupPrepareAssignmentRequest(
 
 
 class PreparedMember(Struct, frozen=True, kw_only=True):
-    """A member: what it wants, what its assignor says, and what it is to have now."""
+    """A member: its subscription, the data of its assignor, and its present target."""
 
     member_id: String
     member_epoch: Int32
@@ -56,7 +56,7 @@ class PreparedTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=30003, versions=(0, 0), flexible_since=0)
 class ConsumerGroupPrepareAssignmentResponse(Message, frozen=True, kw_only=True):
-    """The group as the assignor is to see it; nothing else is needed to assign."""
+    """The group as the assignor sees it; nothing else is needed to assign."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -68,7 +68,7 @@ class ConsumerGroupPrepareAssignmentResponse(Message, frozen=True, kw_only=True)
 
 
 class InstalledMember(Struct, frozen=True, kw_only=True):
-    """What a member is to have, and what is said to its assignor."""
+    """The partitions of a member, and the data for its assignor."""
 
     member_id: String
     topic_partitions: tuple[TopicPartitions, ...]
@@ -92,7 +92,7 @@ class ConsumerGroupInstallAssignmentRequest(
 
 @message(api_key=30004, versions=(0, 0), flexible_since=0)
 class ConsumerGroupInstallAssignmentResponse(Message, frozen=True, kw_only=True):
-    """Whether the assignment is the group's now."""
+    """Whether the group uses the assignment."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

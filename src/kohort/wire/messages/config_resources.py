@@ -1,4 +1,4 @@
-"""ListConfigResources: what has settings of its own (KIP-1142)."""
+"""ListConfigResources: the resources with their own settings (KIP-1142)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from kohort.wire.codec.schema import (
 
 @message(api_key=74, versions=(0, 1), flexible_since=0)
 class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"], frozen=True, kw_only=True):
-    """Ask which resources there are; without types, of all."""
+    """Ask for resources; without types, for all."""
 
     resource_types: Annotated[tuple[Int8, ...], since(1)] = ()
 
 
 class ConfigResource(Struct, frozen=True, kw_only=True):
-    """A resource that can have settings of its own."""
+    """A resource that can have its own settings."""
 
     resource_name: String
     resource_type: Annotated[Int8, since(1), IGNORABLE] = 16

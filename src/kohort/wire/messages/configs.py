@@ -21,7 +21,7 @@ from kohort.wire.codec.schema import (
 
 
 class DescribeConfigsResource(Struct, frozen=True, kw_only=True):
-    """A resource whose settings are asked for."""
+    """A resource whose settings are requested."""
 
     resource_type: Int8
     resource_name: String
@@ -77,7 +77,7 @@ class DescribeConfigsResponse(Message, frozen=True, kw_only=True):
 
 
 class AlterableConfig(Struct, frozen=True, kw_only=True):
-    """What is to become of one setting."""
+    """A change of one setting."""
 
     name: String
     config_operation: Int8
@@ -85,7 +85,7 @@ class AlterableConfig(Struct, frozen=True, kw_only=True):
 
 
 class AlterConfigsResource(Struct, frozen=True, kw_only=True):
-    """A resource, and what is to become of its settings."""
+    """A resource, and the changes of its settings."""
 
     resource_type: Int8
     resource_name: String
@@ -103,7 +103,7 @@ class IncrementalAlterConfigsRequest(
 
 
 class AlterConfigsResourceResponse(Struct, frozen=True, kw_only=True):
-    """Whether a resource was changed."""
+    """The result for one resource."""
 
     error_code: Int16
     error_message: NullableString
@@ -113,7 +113,7 @@ class AlterConfigsResourceResponse(Struct, frozen=True, kw_only=True):
 
 @message(api_key=44, versions=(0, 1), flexible_since=1)
 class IncrementalAlterConfigsResponse(Message, frozen=True, kw_only=True):
-    """Whether each resource was changed."""
+    """The result for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: tuple[AlterConfigsResourceResponse, ...]

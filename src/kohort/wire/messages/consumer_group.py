@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe: the consumer protocol of KIP-848.
 
-What the proposal has for assignors that run in a member was taken out again before a release of
-Kafka had it (K60). Here it is in tagged fields (KIP-482) above `PRIVATE_TAGS`: who does not know
-them passes over them, and they are written only where there is something to say.
+Kafka removed the proposal's part about assignors that run in a member before any release
+had it (K60). Here it is in tagged fields (KIP-482) above `PRIVATE_TAGS`: peers that do not know
+them skip them, and they are written only if they have a value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kohort.wire.codec.schema import (
     since,
 )
 
-# Kafka gives tags out from 0 on, field by field; it will not come here.
+# Kafka allocates tags from 0 on, field by field; it will never reach this one.
 PRIVATE_TAGS = 10_000
 
 
@@ -39,7 +39,7 @@ class TopicPartitions(Struct, frozen=True, kw_only=True):
 
 
 class ClientAssignor(Struct, frozen=True, kw_only=True):
-    """An assignor that a member can run, and what it wants the one that computes to know.
+    """An assignor that a member can run, and its data for the one that computes.
 
     The metadata has a version; the assignor reads those from the lowest to the highest. A reason
     other than 0 is the assignor's own, for asking for another assignment.
@@ -54,7 +54,7 @@ class ClientAssignor(Struct, frozen=True, kw_only=True):
 
 
 class AssignmentMetadata(Struct, frozen=True, kw_only=True):
-    """What the assignor that computed says to a member's own assignor of that name."""
+    """Data from the assignor that computed for a member's own assignor of that name."""
 
     assignor: String
     version: Int16 = 0
@@ -65,7 +65,7 @@ class AssignmentMetadata(Struct, frozen=True, kw_only=True):
 class ConsumerGroupHeartbeatRequest(
     Request["ConsumerGroupHeartbeatResponse"], frozen=True, kw_only=True
 ):
-    """Join, stay in, or leave a group; null and -1 stand for what did not change.
+    """Join, stay in, or leave a group; null and -1 stand for unchanged fields.
 
     The epoch is 0 to join, -1 to leave, -2 for a static member that will come back.
     """
@@ -93,7 +93,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
 @message(api_key=68, versions=(0, 1), flexible_since=0)
 class ConsumerGroupHeartbeatResponse(Message, frozen=True, kw_only=True):
-    """The member's epoch, and its assignment where that is new to it."""
+    """The member's epoch, and its assignment if it has changed."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -127,13 +127,13 @@ class DescribedTopicPartitions(Struct, frozen=True, kw_only=True):
 
 
 class DescribedAssignment(Struct, frozen=True, kw_only=True):
-    """What a member has, or will have."""
+    """The present or target partitions of a member."""
 
     topic_partitions: tuple[DescribedTopicPartitions, ...]
 
 
 class DescribedConsumerMember(Struct, frozen=True, kw_only=True):
-    """A member: who it is, what it asks for, what it has and what it is to have."""
+    """A member: its identity, its subscription, its partitions and its target."""
 
     member_id: String
     instance_id: NullableString = None
@@ -164,7 +164,7 @@ class DescribedConsumerGroup(Struct, frozen=True, kw_only=True):
 
 @message(api_key=69, versions=(0, 1), flexible_since=0)
 class ConsumerGroupDescribeResponse(Message, frozen=True, kw_only=True):
-    """The groups asked for."""
+    """The requested groups."""
 
     throttle_time_ms: Int32 = 0
     groups: tuple[DescribedConsumerGroup, ...]

@@ -1,8 +1,8 @@
 """Records of the consumer protocol (KIP-848) in the `__consumer_offsets` topic.
 
-The version of a key is the kind of the record: 3 a group, 4 what the group knew of its topics
-(written before Kafka 4.1), 5 a member, 6 and 7 the target assignment, 8 what a member has,
-16 a regular expression and the topics it stands for. The kinds between are of other protocols.
+The version of a key is the kind of the record: 3 a group, 4 the group's view of its topics
+(written before Kafka 4.1), 5 a member, 6 and 7 the target assignment, 8 a member's partitions,
+16 a regular expression and its topics. The kinds between are of other protocols.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kohort.wire.messages.consumer_group import PRIVATE_TAGS, AssignmentMetadata
 
 @message(versions=(3, 3))
 class ConsumerGroupMetadataKey(Message, frozen=True, kw_only=True):
-    """Which group."""
+    """Identifies a group."""
 
     group_id: String
 
@@ -43,13 +43,13 @@ class ConsumerGroupMetadataValue(Message, frozen=True, kw_only=True):
 
 @message(versions=(4, 4))
 class ConsumerGroupPartitionMetadataKey(Message, frozen=True, kw_only=True):
-    """Which group; no longer written since Kafka 4.1, except to remove it."""
+    """Identifies a group; no longer written since Kafka 4.1, except to remove it."""
 
     group_id: String
 
 
 class PartitionRacks(Struct, frozen=True, kw_only=True):
-    """The racks that have a replica of a partition; not used any more."""
+    """The racks that have a replica of a partition; no longer used."""
 
     partition: Int32
     racks: tuple[String, ...]
@@ -73,7 +73,7 @@ class ConsumerGroupPartitionMetadataValue(Message, frozen=True, kw_only=True):
 
 @message(versions=(5, 5))
 class ConsumerGroupMemberMetadataKey(Message, frozen=True, kw_only=True):
-    """Which member of which group."""
+    """Identifies a member of a group."""
 
     group_id: String
     member_id: String
@@ -87,7 +87,7 @@ class ClassicProtocol(Struct, frozen=True, kw_only=True):
 
 
 class ClassicMemberMetadata(Struct, frozen=True, kw_only=True):
-    """What is kept of a member that speaks the classic protocol in a consumer group."""
+    """The stored fields of a member that speaks the classic protocol in a consumer group."""
 
     session_timeout_ms: Int32
     supported_protocols: tuple[ClassicProtocol, ...]
@@ -99,9 +99,9 @@ NO_METADATA = ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=()
 
 @message(versions=(0, 0), flexible_since=0)
 class ConsumerGroupMemberMetadataValue(Message, frozen=True, kw_only=True):
-    """What a member told about itself; the epoch and the assignment are elsewhere.
+    """The fields that a member reported; the epoch and the assignment are elsewhere.
 
-    `classic_member_metadata` is null for a member of the consumer protocol. Kafka passes over the
+    `classic_member_metadata` is null for a member of the consumer protocol. Kafka ignores the
     assignors that a member can run (K60).
     """
 
@@ -119,7 +119,7 @@ class ConsumerGroupMemberMetadataValue(Message, frozen=True, kw_only=True):
 
 @message(versions=(6, 6))
 class ConsumerGroupTargetAssignmentMetadataKey(Message, frozen=True, kw_only=True):
-    """Which group."""
+    """Identifies a group."""
 
     group_id: String
 
@@ -134,14 +134,14 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message, frozen=True, kw_only=T
 
 @message(versions=(7, 7))
 class ConsumerGroupTargetAssignmentMemberKey(Message, frozen=True, kw_only=True):
-    """Which member of which group."""
+    """Identifies a member of a group."""
 
     group_id: String
     member_id: String
 
 
 class TargetTopicPartitions(Struct, frozen=True, kw_only=True):
-    """Partitions of one topic that a member is to have."""
+    """Partitions of one topic in a member's target."""
 
     topic_id: Uuid
     partitions: tuple[Int32, ...]
@@ -149,7 +149,7 @@ class TargetTopicPartitions(Struct, frozen=True, kw_only=True):
 
 @message(versions=(0, 0), flexible_since=0)
 class ConsumerGroupTargetAssignmentMemberValue(Message, frozen=True, kw_only=True):
-    """All partitions that a member is to have."""
+    """All partitions in a member's target."""
 
     topic_partitions: tuple[TargetTopicPartitions, ...]
     assignment_metadata: Annotated[AssignmentMetadata | None, Tag(PRIVATE_TAGS + 1)] = None
@@ -157,7 +157,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Message, frozen=True, kw_only=Tru
 
 @message(versions=(8, 8))
 class ConsumerGroupCurrentMemberAssignmentKey(Message, frozen=True, kw_only=True):
-    """Which member of which group."""
+    """Identifies a member of a group."""
 
     group_id: String
     member_id: String
@@ -176,7 +176,7 @@ class OwnedTopicPartitions(Struct, frozen=True, kw_only=True):
 
 @message(versions=(0, 0), flexible_since=0)
 class ConsumerGroupCurrentMemberAssignmentValue(Message, frozen=True, kw_only=True):
-    """Where a member is on its way to the target assignment."""
+    """A member's progress towards its target assignment."""
 
     member_epoch: Int32
     previous_member_epoch: Int32
@@ -187,7 +187,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, frozen=True, kw_only=Tr
 
 @message(versions=(16, 16))
 class ConsumerGroupRegularExpressionKey(Message, frozen=True, kw_only=True):
-    """Which regular expression of which group."""
+    """Identifies a regular expression of a group."""
 
     group_id: String
     regular_expression: String
@@ -195,7 +195,7 @@ class ConsumerGroupRegularExpressionKey(Message, frozen=True, kw_only=True):
 
 @message(versions=(0, 0), flexible_since=0)
 class ConsumerGroupRegularExpressionValue(Message, frozen=True, kw_only=True):
-    """The topics that a regular expression stood for, and in which view of the cluster."""
+    """The topics that a regular expression matched, and the cluster version it was matched with."""
 
     topics: tuple[String, ...]
     version: Int64

@@ -1,6 +1,6 @@
-"""The bytes inside JoinGroup and SyncGroup: what a consumer subscribes to and what it is given.
+"""The bytes inside JoinGroup and SyncGroup: a consumer's subscription and its assignment.
 
-The group protocol carries them without looking; each starts with an int16 version. A reader that
+The group protocol carries them unread; each starts with an int16 version. A reader that
 meets a newer version reads the part it knows (KIP-429, KIP-792, KIP-881).
 """
 
@@ -30,7 +30,7 @@ class ConsumerProtocolTopicPartitions(Struct, frozen=True, kw_only=True):
 
 @message(versions=(0, 3))
 class ConsumerProtocolSubscription(Message, frozen=True, kw_only=True):
-    """What a member subscribes to, and what it owns while it joins."""
+    """A member's subscription, and its partitions while it joins."""
 
     topics: tuple[String, ...]
     user_data: NullableBytes = None
@@ -43,7 +43,7 @@ class ConsumerProtocolSubscription(Message, frozen=True, kw_only=True):
 
 @message(versions=(0, 3))
 class ConsumerProtocolAssignment(Message, frozen=True, kw_only=True):
-    """What the leader gives to a member."""
+    """The leader's assignment for a member."""
 
     assigned_partitions: tuple[ConsumerProtocolTopicPartitions, ...]
     user_data: NullableBytes = None

@@ -1,4 +1,4 @@
-"""DeleteRecords: let a partition begin at a later offset (KIP-107)."""
+"""DeleteRecords: move the start of a partition to a later offset (KIP-107)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kohort.wire.codec.schema import (
 
 
 class DeleteRecordsPartition(Struct, frozen=True, kw_only=True):
-    """A partition, and the first offset that is to stay; -1 is the end."""
+    """A partition, and the first offset to keep; -1 is the end."""
 
     partition_index: Int32
     offset: Int64
@@ -37,7 +37,7 @@ class DeleteRecordsRequest(Request["DeleteRecordsResponse"], frozen=True, kw_onl
 
 
 class DeleteRecordsPartitionResult(Struct, frozen=True, kw_only=True):
-    """Where a partition begins now."""
+    """The new start of a partition."""
 
     partition_index: Int32
     low_watermark: Int64
@@ -45,7 +45,7 @@ class DeleteRecordsPartitionResult(Struct, frozen=True, kw_only=True):
 
 
 class DeleteRecordsTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of the partitions of one topic."""
+    """The result for the partitions of one topic."""
 
     name: String
     partitions: tuple[DeleteRecordsPartitionResult, ...]
@@ -53,7 +53,7 @@ class DeleteRecordsTopicResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=21, versions=(0, 2), flexible_since=2)
 class DeleteRecordsResponse(Message, frozen=True, kw_only=True):
-    """Where each partition begins now."""
+    """The new start of each partition."""
 
     throttle_time_ms: Int32 = 0
     topics: tuple[DeleteRecordsTopicResult, ...]

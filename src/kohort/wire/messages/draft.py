@@ -1,4 +1,4 @@
-"""JoinGroup and Heartbeat as the first design of Kafka's group protocol had them, in 2014.
+"""JoinGroup and Heartbeat of the first design of Kafka's group protocol, from 2014.
 
 They became something else before Kafka 0.9 was released, so no Kafka client or broker knows them.
 The API keys are far above Kafka's own. The version and the correlation id that the design puts at
@@ -31,7 +31,7 @@ class TopicAndPartition(Struct, frozen=True, kw_only=True):
 
 @message(api_key=30001, versions=(0, 0))
 class DraftJoinGroupResponse(Message, frozen=True, kw_only=True):
-    """The new generation, who the consumer is in it, and what it owns."""
+    """The new generation, the consumer's id in it, and its partitions."""
 
     error_code: Int16
     group_id: String
@@ -42,7 +42,7 @@ class DraftJoinGroupResponse(Message, frozen=True, kw_only=True):
 
 @message(api_key=30002, versions=(0, 0))
 class DraftHeartbeatRequest(Request["DraftHeartbeatResponse"], frozen=True, kw_only=True):
-    """Say that a consumer is alive."""
+    """Report that a consumer is alive."""
 
     group_id: String
     group_generation_id: Int32
@@ -51,6 +51,6 @@ class DraftHeartbeatRequest(Request["DraftHeartbeatResponse"], frozen=True, kw_o
 
 @message(api_key=30002, versions=(0, 0))
 class DraftHeartbeatResponse(Message, frozen=True, kw_only=True):
-    """Whether the consumer may go on; ILLEGAL_GENERATION asks it to join again."""
+    """Whether the consumer may continue; ILLEGAL_GENERATION asks it to join again."""
 
     error_code: Int16

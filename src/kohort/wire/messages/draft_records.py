@@ -1,6 +1,6 @@
 """The record of a draft group in the `__consumer_offsets` topic.
 
-The version of its key is far above those that Kafka gives out, so Kafka passes over it.
+The version of its key is far above those that Kafka uses, so Kafka skips it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from kohort.wire.messages.draft import TopicAndPartition
 
 @message(versions=(30001, 30001))
 class DraftGroupKey(Message, frozen=True, kw_only=True):
-    """Which group."""
+    """Identifies a group."""
 
     group: String
 
 
 class DraftGroupConsumer(Struct, frozen=True, kw_only=True):
-    """A consumer of a stored group, and what it owns."""
+    """A consumer of a stored group, and its partitions."""
 
     consumer_id: String
     client_id: String
@@ -29,7 +29,7 @@ class DraftGroupConsumer(Struct, frozen=True, kw_only=True):
 
 
 class DraftGroupTopic(Struct, frozen=True, kw_only=True):
-    """How many partitions a topic had when the group's were shared out."""
+    """The partition count of a topic when the group's partitions were assigned."""
 
     topic: String
     partitions: Int32

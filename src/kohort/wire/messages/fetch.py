@@ -108,7 +108,7 @@ class AbortedTransaction(Struct, frozen=True, kw_only=True):
 
 
 class PartitionData(Struct, frozen=True, kw_only=True):
-    """What was read of one partition."""
+    """The data read from one partition."""
 
     partition_index: Int32
     error_code: Int16
@@ -124,7 +124,7 @@ class PartitionData(Struct, frozen=True, kw_only=True):
 
 
 class FetchableTopicResponse(Struct, frozen=True, kw_only=True):
-    """What was read of one topic."""
+    """The data read from one topic."""
 
     topic: Annotated[String, until(12), IGNORABLE] = ""
     topic_id: Annotated[Uuid, since(13), IGNORABLE] = ZERO_UUID
@@ -142,7 +142,7 @@ class NodeEndpoint(Struct, frozen=True, kw_only=True):
 
 @message(api_key=1, versions=(4, 18), flexible_since=12)
 class FetchResponse(Message, frozen=True, kw_only=True):
-    """Record batches of each partition; the first may start before the offset asked for."""
+    """Record batches of each partition; the first may start before the requested offset."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(7), IGNORABLE] = 0

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker coordinates a group (KIP-699 for several at once)."""
+"""FindCoordinator: the broker that coordinates a group (KIP-699 for several at once)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kohort.wire.codec.schema import (
 
 @message(api_key=10, versions=(0, 6), flexible_since=3)
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"], frozen=True, kw_only=True):
-    """Ask which broker coordinates a group or a transactional id."""
+    """Ask for the broker that coordinates a group or a transactional id."""
 
     key: Annotated[String, until(3)] = ""
     key_type: Annotated[Int8, since(1)] = 0

@@ -1,7 +1,7 @@
 """The record of a group's own settings in the `__consumer_offsets` topic.
 
-Kafka keeps them in the log of its controllers, which the embedded broker has none of. The version
-of the key is far above those that Kafka gives out, so Kafka passes over it.
+Kafka keeps them in the log of its controllers, which the embedded broker does not have. The version
+of the key is far above those that Kafka uses, so Kafka skips it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kohort.wire.codec.schema import Message, String, Struct, message
 
 @message(versions=(30002, 30002))
 class GroupConfigKey(Message, frozen=True, kw_only=True):
-    """Which group."""
+    """Identifies a group."""
 
     group: String
 
@@ -25,7 +25,7 @@ class GroupConfigEntry(Struct, frozen=True, kw_only=True):
 
 @message(versions=(0, 0))
 class GroupConfigValue(Message, frozen=True, kw_only=True):
-    """The settings that a group has of its own."""
+    """The group's own settings."""
 
     configs: tuple[GroupConfigEntry, ...]
 

@@ -33,7 +33,7 @@ from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfi
 
 @message(versions=(0, 1))
 class OffsetCommitKey(Message, frozen=True, kw_only=True):
-    """Which position: of which group in which partition."""
+    """Identifies a position: its group and partition."""
 
     group: String
     topic: String
@@ -54,7 +54,7 @@ class OffsetCommitValue(Message, frozen=True, kw_only=True):
 
 @message(versions=(2, 2))
 class GroupMetadataKey(Message, frozen=True, kw_only=True):
-    """Which group."""
+    """Identifies a group."""
 
     group: String
 
@@ -93,11 +93,11 @@ GroupValue: TypeAlias = (
 
 
 class GroupRecord(msgspec.Struct, frozen=True):
-    """One record of the log: which position or group, and what it is now; None: it is gone.
+    """One record of the log: a position or group, and its new value; None: deleted.
 
     Attributes:
-        key: What it is about.
-        value: What is known of that.
+        key: The position or group.
+        value: Its new value.
         producer_id: The producer in whose transaction a position was stored (KIP-98), else -1.
         producer_epoch: Its epoch.
     """

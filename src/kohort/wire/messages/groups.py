@@ -94,7 +94,7 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"], frozen=True, kw_only=
 
 
 class DeletableGroupResult(Struct, frozen=True, kw_only=True):
-    """What became of one group to delete."""
+    """The result for one group to delete."""
 
     group_id: String
     error_code: Int16
@@ -102,7 +102,7 @@ class DeletableGroupResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=42, versions=(0, 2), flexible_since=2)
 class DeleteGroupsResponse(Message, frozen=True, kw_only=True):
-    """What became of each group."""
+    """The result for each group."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[DeletableGroupResult, ...]

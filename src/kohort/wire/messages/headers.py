@@ -19,6 +19,6 @@ class RequestHeader(Message, frozen=True, kw_only=True):
 
 @message(versions=(0, 1), flexible_since=1)
 class ResponseHeader(Message, frozen=True, kw_only=True):
-    """Header of a response: the number of the request it answers."""
+    """The header of a response: the number of its request."""
 
     correlation_id: Int32

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch of a partition ended (KIP-320)."""
+"""OffsetForLeaderEpoch: the end of an epoch of a partition (KIP-320)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kohort.wire.codec.schema import (
 
 
 class OffsetForLeaderPartition(Struct, frozen=True, kw_only=True):
-    """A partition and the epoch asked for."""
+    """A partition and the requested epoch."""
 
     partition: Int32
     current_leader_epoch: Int32 = -1
@@ -37,7 +37,7 @@ class OffsetForLeaderTopic(Struct, frozen=True, kw_only=True):
 class OffsetForLeaderEpochRequest(
     Request["OffsetForLeaderEpochResponse"], frozen=True, kw_only=True
 ):
-    """Ask where leader epochs ended."""
+    """Ask for the ends of leader epochs."""
 
     replica_id: Annotated[Int32, since(3), IGNORABLE] = -2
     topics: tuple[OffsetForLeaderTopic, ...]
@@ -61,7 +61,7 @@ class OffsetForLeaderTopicResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=23, versions=(2, 4), flexible_since=4)
 class OffsetForLeaderEpochResponse(Message, frozen=True, kw_only=True):
-    """Where they ended."""
+    """The ends of the epochs."""
 
     throttle_time_ms: Int32 = 0
     topics: tuple[OffsetForLeaderTopicResult, ...]

@@ -20,7 +20,7 @@ from kohort.wire.codec.schema import (
 
 
 class ListOffsetsPartition(Struct, frozen=True, kw_only=True):
-    """A partition and the timestamp asked for; -1 is the end, -2 the start."""
+    """A partition and the requested timestamp; -1 is the end, -2 the start."""
 
     partition_index: Int32
     current_leader_epoch: Annotated[Int32, since(4), IGNORABLE] = -1

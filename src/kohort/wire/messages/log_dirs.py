@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs and DescribeLogDirs: where replicas are kept (KIP-113)."""
+"""AlterReplicaLogDirs and DescribeLogDirs: the location of replicas (KIP-113)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AlterReplicaLogDirTopic(Struct, frozen=True, kw_only=True):
 
 
 class AlterReplicaLogDir(Struct, frozen=True, kw_only=True):
-    """A directory, and what shall be kept there."""
+    """A directory, and the replicas to keep there."""
 
     path: String
     topics: tuple[AlterReplicaLogDirTopic, ...]
@@ -41,14 +41,14 @@ class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"], frozen=
 
 
 class AlterReplicaLogDirPartitionResult(Struct, frozen=True, kw_only=True):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16
 
 
 class AlterReplicaLogDirTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of the partitions of one topic."""
+    """The result for the partitions of one topic."""
 
     topic_name: String
     partitions: tuple[AlterReplicaLogDirPartitionResult, ...]
@@ -56,14 +56,14 @@ class AlterReplicaLogDirTopicResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=34, versions=(1, 2), flexible_since=2)
 class AlterReplicaLogDirsResponse(Message, frozen=True, kw_only=True):
-    """What became of each."""
+    """The result for each."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[AlterReplicaLogDirTopicResult, ...]
 
 
 class DescribableLogDirTopic(Struct, frozen=True, kw_only=True):
-    """The partitions of one topic that are asked about."""
+    """The requested partitions of one topic."""
 
     topic: String
     partitions: tuple[Int32, ...]
@@ -71,7 +71,7 @@ class DescribableLogDirTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=35, versions=(1, 5), flexible_since=2)
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], frozen=True, kw_only=True):
-    """Ask where a broker keeps partitions, and how large they are; null means all."""
+    """Ask for the location and size of partitions on a broker; null means all."""
 
     topics: tuple[DescribableLogDirTopic, ...] | None
 
@@ -93,7 +93,7 @@ class DescribeLogDirsTopic(Struct, frozen=True, kw_only=True):
 
 
 class DescribeLogDirsResult(Struct, frozen=True, kw_only=True):
-    """What is in one directory, and how large its volume is."""
+    """The content of one directory, and the size of its volume."""
 
     error_code: Int16
     log_dir: String
@@ -105,7 +105,7 @@ class DescribeLogDirsResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=35, versions=(1, 5), flexible_since=2)
 class DescribeLogDirsResponse(Message, frozen=True, kw_only=True):
-    """What is in each directory."""
+    """The content of each directory."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(3), IGNORABLE] = 0

@@ -75,7 +75,7 @@ class SyncGroupRequestAssignment(Struct, frozen=True, kw_only=True):
 
 @message(api_key=14, versions=(0, 5), flexible_since=4)
 class SyncGroupRequest(Request["SyncGroupResponse"], frozen=True, kw_only=True):
-    """Hand over the assignment (leader), or ask for it (the others)."""
+    """Send the assignment (leader), or ask for it (the others)."""
 
     group_id: String
     generation_id: Int32
@@ -88,7 +88,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"], frozen=True, kw_only=True):
 
 @message(api_key=14, versions=(0, 5), flexible_since=4)
 class SyncGroupResponse(Message, frozen=True, kw_only=True):
-    """The assignment of the member that asked."""
+    """The assignment of the sender."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Int16
@@ -99,7 +99,7 @@ class SyncGroupResponse(Message, frozen=True, kw_only=True):
 
 @message(api_key=12, versions=(0, 4), flexible_since=4)
 class HeartbeatRequest(Request["HeartbeatResponse"], frozen=True, kw_only=True):
-    """Say that a member is alive, and ask whether the group is rebalancing."""
+    """Report that a member is alive, and ask whether the group is rebalancing."""
 
     group_id: String
     generation_id: Int32
@@ -109,7 +109,7 @@ class HeartbeatRequest(Request["HeartbeatResponse"], frozen=True, kw_only=True):
 
 @message(api_key=12, versions=(0, 4), flexible_since=4)
 class HeartbeatResponse(Message, frozen=True, kw_only=True):
-    """Whether the member may go on."""
+    """Whether the member may continue."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Int16
@@ -125,7 +125,7 @@ class MemberIdentity(Struct, frozen=True, kw_only=True):
 
 @message(api_key=13, versions=(0, 5), flexible_since=4)
 class LeaveGroupRequest(Request["LeaveGroupResponse"], frozen=True, kw_only=True):
-    """Take members out of a group; several at once since version 3 (KIP-345)."""
+    """Remove members from a group; several at once since version 3 (KIP-345)."""
 
     group_id: String
     member_id: Annotated[String, until(2)] = ""
@@ -133,7 +133,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"], frozen=True, kw_only=True
 
 
 class MemberResponse(Struct, frozen=True, kw_only=True):
-    """What became of a member that leaves."""
+    """The result for a member that leaves."""
 
     member_id: String
     group_instance_id: NullableString
@@ -142,7 +142,7 @@ class MemberResponse(Struct, frozen=True, kw_only=True):
 
 @message(api_key=13, versions=(0, 5), flexible_since=4)
 class LeaveGroupResponse(Message, frozen=True, kw_only=True):
-    """What became of each member."""
+    """The result for each member."""
 
     throttle_time_ms: Annotated[Int32, since(1), IGNORABLE] = 0
     error_code: Int16

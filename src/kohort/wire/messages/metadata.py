@@ -74,7 +74,7 @@ class MetadataResponseTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=3, versions=(0, 13), flexible_since=9)
 class MetadataResponse(Message, frozen=True, kw_only=True):
-    """Brokers, and the topics asked for."""
+    """Brokers, and the requested topics."""
 
     throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
     brokers: tuple[MetadataResponseBroker, ...]

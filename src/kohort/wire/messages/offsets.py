@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: the positions a group has stored."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: the stored positions of a group."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"], frozen=True, kw_only=
 
 
 class OffsetCommitResponsePartition(Struct, frozen=True, kw_only=True):
-    """What became of one position."""
+    """The result for one position."""
 
     partition_index: Int32
     error_code: Int16
 
 
 class OffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
-    """What became of one topic's positions."""
+    """The result for one topic's positions."""
 
     name: Annotated[String, until(9), IGNORABLE] = ""
     topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
@@ -71,7 +71,7 @@ class OffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=8, versions=(2, 10), flexible_since=8)
 class OffsetCommitResponse(Message, frozen=True, kw_only=True):
-    """What became of each position."""
+    """The result for each position."""
 
     throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
     topics: tuple[OffsetCommitResponseTopic, ...]
@@ -93,7 +93,7 @@ class OffsetFetchRequestTopics(Struct, frozen=True, kw_only=True):
 
 
 class OffsetFetchRequestGroup(Struct, frozen=True, kw_only=True):
-    """A group and the partitions asked for."""
+    """A group and the requested partitions."""
 
     group_id: String
     member_id: Annotated[NullableString, since(9), IGNORABLE] = None
@@ -165,7 +165,7 @@ class OffsetFetchResponse(Message, frozen=True, kw_only=True):
 
 
 class OffsetDeleteRequestPartition(Struct, frozen=True, kw_only=True):
-    """A partition whose position is to go."""
+    """A partition whose position to delete."""
 
     partition_index: Int32
 
@@ -179,21 +179,21 @@ class OffsetDeleteRequestTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=47, versions=(0, 0))
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"], frozen=True, kw_only=True):
-    """Forget positions of a group (KIP-496)."""
+    """Delete positions of a group (KIP-496)."""
 
     group_id: String
     topics: tuple[OffsetDeleteRequestTopic, ...]
 
 
 class OffsetDeleteResponsePartition(Struct, frozen=True, kw_only=True):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16
 
 
 class OffsetDeleteResponseTopic(Struct, frozen=True, kw_only=True):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: String
     partitions: tuple[OffsetDeleteResponsePartition, ...]
@@ -201,7 +201,7 @@ class OffsetDeleteResponseTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=47, versions=(0, 0))
 class OffsetDeleteResponse(Message, frozen=True, kw_only=True):
-    """What became of each."""
+    """The result for each."""
 
     error_code: Int16
     throttle_time_ms: Int32 = 0

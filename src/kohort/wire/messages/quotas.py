@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: the quotas that clients have (KIP-546)."""
+"""DescribeClientQuotas: the quotas of clients (KIP-546)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kohort.wire.codec.schema import (
 
 
 class ComponentData(Struct, frozen=True, kw_only=True):
-    """Whose quotas are asked for: exactly this name, the default, or any."""
+    """The entities whose quotas are requested: exactly this name, the default, or any."""
 
     entity_type: String
     match_type: Int8

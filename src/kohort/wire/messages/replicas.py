@@ -29,7 +29,7 @@ class TopicPartitions(Struct, frozen=True, kw_only=True):
 
 @message(api_key=43, versions=(0, 2), flexible_since=2)
 class ElectLeadersRequest(Request["ElectLeadersResponse"], frozen=True, kw_only=True):
-    """Elect leaders: the preferred replica, or any that lives; null means all partitions."""
+    """Elect leaders: the preferred replica, or any live one; null means all partitions."""
 
     election_type: Annotated[Int8, since(1)] = 0
     topic_partitions: tuple[TopicPartitions, ...] | None
@@ -37,7 +37,7 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"], frozen=True, kw_only=
 
 
 class PartitionResult(Struct, frozen=True, kw_only=True):
-    """What became of one election."""
+    """The result of one election."""
 
     partition_id: Int32
     error_code: Int16
@@ -45,7 +45,7 @@ class PartitionResult(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaElectionResult(Struct, frozen=True, kw_only=True):
-    """What became of the elections of one topic."""
+    """The result of the elections of one topic."""
 
     topic: String
     partition_result: tuple[PartitionResult, ...]
@@ -53,7 +53,7 @@ class ReplicaElectionResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=43, versions=(0, 2), flexible_since=2)
 class ElectLeadersResponse(Message, frozen=True, kw_only=True):
-    """What became of each election."""
+    """The result of each election."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(1)] = 0
@@ -61,7 +61,7 @@ class ElectLeadersResponse(Message, frozen=True, kw_only=True):
 
 
 class ReassignablePartition(Struct, frozen=True, kw_only=True):
-    """The brokers that shall hold a partition; null ends its reassignment."""
+    """The new brokers of a partition; null ends its reassignment."""
 
     partition_index: Int32
     replicas: tuple[Int32, ...] | None = None
@@ -112,7 +112,7 @@ class AlterPartitionReassignmentsResponse(Message, frozen=True, kw_only=True):
 
 
 class ListPartitionReassignmentsTopics(Struct, frozen=True, kw_only=True):
-    """The partitions of one topic that are asked about."""
+    """The requested partitions of one topic."""
 
     name: String
     partition_indexes: tuple[Int32, ...]
@@ -122,14 +122,14 @@ class ListPartitionReassignmentsTopics(Struct, frozen=True, kw_only=True):
 class ListPartitionReassignmentsRequest(
     Request["ListPartitionReassignmentsResponse"], frozen=True, kw_only=True
 ):
-    """Ask which moves are going on; null means of all partitions."""
+    """Ask for running moves; null means of all partitions."""
 
     timeout_ms: Int32 = 60000
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None = None
 
 
 class OngoingPartitionReassignment(Struct, frozen=True, kw_only=True):
-    """A move that is going on."""
+    """A running move."""
 
     partition_index: Int32
     replicas: tuple[Int32, ...]
@@ -146,7 +146,7 @@ class OngoingTopicReassignment(Struct, frozen=True, kw_only=True):
 
 @message(api_key=46, versions=(0, 0), flexible_since=0)
 class ListPartitionReassignmentsResponse(Message, frozen=True, kw_only=True):
-    """The moves that are going on."""
+    """The running moves."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

@@ -58,14 +58,14 @@ class DescribeUserScramCredentialsResponse(Message, frozen=True, kw_only=True):
 
 
 class ScramCredentialDeletion(Struct, frozen=True, kw_only=True):
-    """A credential that shall go."""
+    """A credential to delete."""
 
     name: String
     mechanism: Int8
 
 
 class ScramCredentialUpsertion(Struct, frozen=True, kw_only=True):
-    """A credential that shall be there: what RFC 5802 makes of a password, and how."""
+    """A credential to store: the salted password (RFC 5802), its salt and its iterations."""
 
     name: String
     mechanism: Int8
@@ -85,7 +85,7 @@ class AlterUserScramCredentialsRequest(
 
 
 class AlterUserScramCredentialsResult(Struct, frozen=True, kw_only=True):
-    """What became of the changes of one user."""
+    """The result of the changes of one user."""
 
     user: String
     error_code: Int16
@@ -94,7 +94,7 @@ class AlterUserScramCredentialsResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=51, versions=(0, 0), flexible_since=0)
 class AlterUserScramCredentialsResponse(Message, frozen=True, kw_only=True):
-    """The users that were to be changed."""
+    """The users whose credentials were to change."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[AlterUserScramCredentialsResult, ...]

@@ -17,13 +17,13 @@ from kohort.wire.codec.schema import (
 
 
 class DescribeTopicPartitionsTopic(Struct, frozen=True, kw_only=True):
-    """A topic that is asked about."""
+    """A requested topic."""
 
     name: String
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
-    """Where a page begins."""
+    """The start of a page."""
 
     topic_name: String
     partition_index: Int32
@@ -55,7 +55,7 @@ class DescribeTopicPartitionsResponsePartition(Struct, frozen=True, kw_only=True
 
 
 class DescribeTopicPartitionsResponseTopic(Struct, frozen=True, kw_only=True):
-    """A topic and those of its partitions that are on this page."""
+    """A topic and its partitions on this page."""
 
     error_code: Int16
     name: NullableString
@@ -67,7 +67,7 @@ class DescribeTopicPartitionsResponseTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=75, versions=(0, 0), flexible_since=0)
 class DescribeTopicPartitionsResponse(Message, frozen=True, kw_only=True):
-    """One page, and where the next one begins."""
+    """One page, and the start of the next one."""
 
     throttle_time_ms: Int32 = 0
     topics: tuple[DescribeTopicPartitionsResponseTopic, ...]

@@ -26,7 +26,7 @@ from kohort.wire.codec.schema import (
 
 
 class CreatableReplicaAssignment(Struct, frozen=True, kw_only=True):
-    """The brokers that shall hold one partition."""
+    """The brokers of one new partition."""
 
     partition_index: Int32
     broker_ids: tuple[Int32, ...]
@@ -69,7 +69,7 @@ class CreatableTopicConfigs(Struct, frozen=True, kw_only=True):
 
 
 class CreatableTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of one topic to create."""
+    """The result for one topic to create."""
 
     name: String
     topic_id: Annotated[Uuid, since(7), IGNORABLE] = ZERO_UUID
@@ -83,7 +83,7 @@ class CreatableTopicResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=19, versions=(2, 7), flexible_since=5)
 class CreateTopicsResponse(Message, frozen=True, kw_only=True):
-    """What became of each topic to create."""
+    """The result for each topic to create."""
 
     throttle_time_ms: Int32 = 0
     topics: tuple[CreatableTopicResult, ...]
@@ -106,7 +106,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"], frozen=True, kw_only=
 
 
 class DeletableTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of one topic to delete."""
+    """The result for one topic to delete."""
 
     name: Annotated[NullableString, NullableSince(6)]
     topic_id: Annotated[Uuid, since(6), IGNORABLE] = ZERO_UUID
@@ -116,20 +116,20 @@ class DeletableTopicResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=20, versions=(1, 6), flexible_since=4)
 class DeleteTopicsResponse(Message, frozen=True, kw_only=True):
-    """What became of each topic to delete."""
+    """The result for each topic to delete."""
 
     throttle_time_ms: Int32 = 0
     responses: tuple[DeletableTopicResult, ...]
 
 
 class CreatePartitionsAssignment(Struct, frozen=True, kw_only=True):
-    """The brokers that shall hold one new partition."""
+    """The brokers of one new partition."""
 
     broker_ids: tuple[Int32, ...]
 
 
 class CreatePartitionsTopic(Struct, frozen=True, kw_only=True):
-    """A topic and the number of partitions it shall have."""
+    """A topic and its new number of partitions."""
 
     name: String
     count: Int32
@@ -138,7 +138,7 @@ class CreatePartitionsTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=37, versions=(0, 3), flexible_since=2)
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"], frozen=True, kw_only=True):
-    """Give topics more partitions (KIP-195)."""
+    """Add partitions to topics (KIP-195)."""
 
     topics: tuple[CreatePartitionsTopic, ...]
     timeout_ms: Int32
@@ -146,7 +146,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"], frozen=True, 
 
 
 class CreatePartitionsTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of one topic to grow."""
+    """The result for one topic to grow."""
 
     name: String
     error_code: Int16
@@ -155,7 +155,7 @@ class CreatePartitionsTopicResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=37, versions=(0, 3), flexible_since=2)
 class CreatePartitionsResponse(Message, frozen=True, kw_only=True):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[CreatePartitionsTopicResult, ...]

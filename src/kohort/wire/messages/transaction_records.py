@@ -1,4 +1,4 @@
-"""Records of the `__transaction_state` topic: what a transaction coordinator remembers (KIP-98)."""
+"""Records of the `__transaction_state` topic: the state of a transaction coordinator (KIP-98)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kohort.wire.codec.schema import (
 
 @message(versions=(0, 0))
 class TransactionKey(Message, frozen=True, kw_only=True):
-    """Which producer."""
+    """Identifies a producer."""
 
     transactional_id: String
 
@@ -35,7 +35,7 @@ class TransactionPartitions(Struct, frozen=True, kw_only=True):
 
 @message(versions=(0, 1), flexible_since=1)
 class TransactionValue(Message, frozen=True, kw_only=True):
-    """A transactional producer, and how far its transaction is."""
+    """A transactional producer, and the state of its transaction."""
 
     producer_id: Int64
     previous_producer_id: Annotated[Int64, since(1), Tag(0), IGNORABLE] = -1

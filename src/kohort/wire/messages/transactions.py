@@ -1,4 +1,4 @@
-"""What KIP-664 tells of producers: DescribeProducers, DescribeTransactions, ListTransactions."""
+"""Queries about producers (KIP-664): DescribeProducers, DescribeTransactions, ListTransactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kohort.wire.codec.schema import (
 
 
 class DescribeProducersTopic(Struct, frozen=True, kw_only=True):
-    """The partitions of one topic that are asked about."""
+    """The requested partitions of one topic."""
 
     name: String
     partition_indexes: tuple[Int32, ...]
@@ -33,7 +33,7 @@ class DescribeProducersRequest(Request["DescribeProducersResponse"], frozen=True
 
 
 class ProducerState(Struct, frozen=True, kw_only=True):
-    """A producer, and the last that it wrote."""
+    """A producer, and its last write."""
 
     producer_id: Int64
     producer_epoch: Int32
@@ -69,7 +69,7 @@ class DescribeProducersResponse(Message, frozen=True, kw_only=True):
 
 @message(api_key=66, versions=(0, 2), flexible_since=0)
 class ListTransactionsRequest(Request["ListTransactionsResponse"], frozen=True, kw_only=True):
-    """Ask which transactional producers there are."""
+    """Ask for transactional producers."""
 
     state_filters: tuple[String, ...]
     producer_id_filters: tuple[Int64, ...]
@@ -99,7 +99,7 @@ class ListTransactionsResponse(Message, frozen=True, kw_only=True):
 class DescribeTransactionsRequest(
     Request["DescribeTransactionsResponse"], frozen=True, kw_only=True
 ):
-    """Ask how far transactions are."""
+    """Ask for the state of transactions."""
 
     transactional_ids: tuple[String, ...]
 
@@ -112,7 +112,7 @@ class TransactionTopic(Struct, frozen=True, kw_only=True):
 
 
 class DescribedTransaction(Struct, frozen=True, kw_only=True):
-    """A transactional producer, and how far its transaction is."""
+    """A transactional producer, and the state of its transaction."""
 
     error_code: Int16
     transactional_id: String
@@ -126,7 +126,7 @@ class DescribedTransaction(Struct, frozen=True, kw_only=True):
 
 @message(api_key=65, versions=(0, 0), flexible_since=0)
 class DescribeTransactionsResponse(Message, frozen=True, kw_only=True):
-    """How far they are."""
+    """The states of the transactions."""
 
     throttle_time_ms: Int32 = 0
     transaction_states: tuple[DescribedTransaction, ...]

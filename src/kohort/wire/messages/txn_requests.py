@@ -1,4 +1,4 @@
-"""What a transactional producer asks: to take part, to store offsets, and to end (KIP-98)."""
+"""The requests of a transactional producer: add partitions, store offsets, end (KIP-98)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AddPartitionsToTxnTopic(Struct, frozen=True, kw_only=True):
 
 
 class AddPartitionsToTxnTransaction(Struct, frozen=True, kw_only=True):
-    """Partitions that join one transaction, or that are only to be looked for there."""
+    """Partitions to add to one transaction, or only to verify."""
 
     transactional_id: String
     producer_id: Int64
@@ -41,7 +41,7 @@ class AddPartitionsToTxnTransaction(Struct, frozen=True, kw_only=True):
 
 @message(api_key=24, versions=(0, 5), flexible_since=3)
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], frozen=True, kw_only=True):
-    """Have partitions join a transaction; from version 4 on it is for brokers (KIP-890)."""
+    """Add partitions to a transaction; from version 4 on it is for brokers (KIP-890)."""
 
     transactions: Annotated[tuple[AddPartitionsToTxnTransaction, ...], since(4)] = ()
     v3_and_below_transactional_id: Annotated[String, until(3)] = ""
@@ -51,21 +51,21 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], frozen=Tr
 
 
 class AddPartitionsToTxnPartitionResult(Struct, frozen=True, kw_only=True):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     partition_error_code: Int16
 
 
 class AddPartitionsToTxnTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of one topic's partitions."""
+    """The result for one topic's partitions."""
 
     name: String
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...]
 
 
 class AddPartitionsToTxnResult(Struct, frozen=True, kw_only=True):
-    """What became of the partitions of one transaction."""
+    """The result for the partitions of one transaction."""
 
     transactional_id: String
     topic_results: tuple[AddPartitionsToTxnTopicResult, ...]
@@ -73,7 +73,7 @@ class AddPartitionsToTxnResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=24, versions=(0, 5), flexible_since=3)
 class AddPartitionsToTxnResponse(Message, frozen=True, kw_only=True):
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(4), IGNORABLE] = 0
@@ -85,7 +85,7 @@ class AddPartitionsToTxnResponse(Message, frozen=True, kw_only=True):
 
 @message(api_key=25, versions=(0, 4), flexible_since=3)
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"], frozen=True, kw_only=True):
-    """Have the offsets of a group join the transaction."""
+    """Add the offsets of a group to the transaction."""
 
     transactional_id: String
     producer_id: Int64
@@ -95,7 +95,7 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"], frozen=True, kw
 
 @message(api_key=25, versions=(0, 4), flexible_since=3)
 class AddOffsetsToTxnResponse(Message, frozen=True, kw_only=True):
-    """Whether they did."""
+    """Whether they were added."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16
@@ -113,7 +113,7 @@ class EndTxnRequest(Request["EndTxnResponse"], frozen=True, kw_only=True):
 
 @message(api_key=26, versions=(0, 5), flexible_since=3)
 class EndTxnResponse(Message, frozen=True, kw_only=True):
-    """Whether it ended, and who the producer is from now on."""
+    """Whether it ended, and the producer's new id and epoch."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16
@@ -152,14 +152,14 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], frozen=True, kw
 
 
 class TxnOffsetCommitResponsePartition(Struct, frozen=True, kw_only=True):
-    """What became of one position."""
+    """The result for one position."""
 
     partition_index: Int32
     error_code: Int16
 
 
 class TxnOffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
-    """What became of one topic's positions."""
+    """The result for one topic's positions."""
 
     name: String
     partitions: tuple[TxnOffsetCommitResponsePartition, ...]
@@ -167,7 +167,7 @@ class TxnOffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=28, versions=(0, 5), flexible_since=3)
 class TxnOffsetCommitResponse(Message, frozen=True, kw_only=True):
-    """What became of each position."""
+    """The result for each position."""
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TxnOffsetCommitResponseTopic, ...]
@@ -181,7 +181,7 @@ class WritableTxnMarkerTopic(Struct, frozen=True, kw_only=True):
 
 
 class WritableTxnMarker(Struct, frozen=True, kw_only=True):
-    """How the transaction of a producer ends, and where."""
+    """The outcome of a producer's transaction, and its partitions."""
 
     producer_id: Int64
     producer_epoch: Int16
@@ -193,27 +193,27 @@ class WritableTxnMarker(Struct, frozen=True, kw_only=True):
 
 @message(api_key=27, versions=(1, 2), flexible_since=1)
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], frozen=True, kw_only=True):
-    """Write how transactions end; between brokers, and of a tool that ends a hanging one."""
+    """Write markers of transactions; between brokers, and for a tool that ends a hanging one."""
 
     markers: tuple[WritableTxnMarker, ...]
 
 
 class WritableTxnMarkerPartitionResult(Struct, frozen=True, kw_only=True):
-    """What became of one marker."""
+    """The result of one marker."""
 
     partition_index: Int32
     error_code: Int16
 
 
 class WritableTxnMarkerTopicResult(Struct, frozen=True, kw_only=True):
-    """What became of the markers of one topic."""
+    """The result of the markers of one topic."""
 
     name: String
     partitions: tuple[WritableTxnMarkerPartitionResult, ...]
 
 
 class WritableTxnMarkerResult(Struct, frozen=True, kw_only=True):
-    """What became of the markers of one producer."""
+    """The result of the markers of one producer."""
 
     producer_id: Int64
     topics: tuple[WritableTxnMarkerTopicResult, ...]
@@ -221,6 +221,6 @@ class WritableTxnMarkerResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=27, versions=(1, 2), flexible_since=1)
 class WriteTxnMarkersResponse(Message, frozen=True, kw_only=True):
-    """What became of each marker."""
+    """The result of each marker."""
 
     markers: tuple[WritableTxnMarkerResult, ...]

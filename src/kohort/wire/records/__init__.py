@@ -1,4 +1,4 @@
-"""Record batches, format v2: what Kafka's log is made of.
+"""Record batches, format v2: the content of Kafka's log.
 
 `header` is enough for a broker, `encode` makes batches of objects and objects of batches, `arrow`
 (imported by name, because it loads pyarrow) makes columns.

@@ -1,7 +1,7 @@
 from kohort.wire.codec.schema import Buffer
 
-# What is wrong with the records part, decompressed, of a batch that a producer sent, as a sentence
-# for people; None where nothing is. There have to be `count` records whose offsets count from 0.
+# The fault of the decompressed records part of a producer's batch, as a sentence for
+# people; None if it is sound. There have to be `count` records whose offsets count from 0.
 def flaw(records: Buffer, count: int) -> str | None: ...
 
 # Of records without a flaw, those without a key if they have to be `keyed`, and those whose

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Whether bytes are the records that a producer may send: nothing is made of them.
+"""Validates the records of a producer without decoding them into objects.
 
 A broker that stored anything else would hand it to every reader of the partition.
 """
@@ -11,7 +11,7 @@ from kohort.wire.records._varint cimport read_varint
 
 
 def flaw(records, int64_t count):
-    """Return what is wrong with records, None where nothing is; see the stub."""
+    """Return the fault of records, None if they are sound; see the stub."""
     cdef Py_buffer view
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:

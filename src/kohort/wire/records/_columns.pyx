@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Arrow columns to be encoded: their buffers are taken, measured and checked row by row."""
+"""Arrow columns to encode: their buffers are taken, measured and checked row by row."""
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free

@@ -158,7 +158,7 @@ cdef uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t size) noex
 
 
 def crc32c(data, uint32_t crc=0):
-    """Return the CRC-32C of `data`, or of what gave `crc` followed by `data`."""
+    """Return the CRC-32C of `data`, or of `data` appended to the bytes with checksum `crc`."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:

@@ -446,7 +446,7 @@ cdef class EncodedRows:
         if numbers == self._numbers:
             return memoryview(self)
         if self._exports:
-            # Somebody may still be sending what was built before.
+            # A batch that was built before may still be in use by a sender.
             return self._copy().build(
                 producer_id=producer_id, producer_epoch=producer_epoch,
                 base_sequence=base_sequence, is_transactional=is_transactional)

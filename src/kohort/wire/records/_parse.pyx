@@ -99,7 +99,7 @@ cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
 
 
 cdef void append_replaced(Bytes* column, int64_t index, const uint8_t* at, int64_t size) noexcept nogil:
-    """Append a name with U+FFFD in place of what is no UTF-8, as Java reads it."""
+    """Append a name as Java reads it, with U+FFFD in place of invalid UTF-8."""
     cdef const uint8_t* end = at + size
     cdef uint8_t* to = column.data + column.size
     cdef bint good

@@ -38,7 +38,7 @@ DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 
 
 class Fetched(NamedTuple):
-    """What one partition contributes.
+    """The record batches of one partition.
 
     Attributes:
         topic: Its topic.
@@ -72,7 +72,7 @@ class Clipped(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What came of it.
+    """The result of decoding.
 
     Attributes:
         batch: The rows, in the order of the fetched batches.
@@ -117,11 +117,11 @@ def decode_to_arrow(
 
     Args:
         fetched: The batches, by partition.
-        include_headers: Whether the headers column is there at all.
+        include_headers: Whether to include the headers column.
         columns: The columns to decode, in the order in which they are to be; what the others hold
             is neither copied nor kept. None for all, with headers as `include_headers` says.
         check_crc: Whether to check each batch's CRC; not needed if it was checked before.
-        max_bytes: About how large the RecordBatch may become. At least one batch is decoded; what
+        max_bytes: The approximate maximum size of the result. At least one batch is decoded; what
             does not fit stays for a second call with `from_offset` set to the returned
             `next_offsets`. At most 2 GiB, which is what Arrow's 32-bit offsets reach.
         limits: Bounds on each batch.

@@ -1,4 +1,4 @@
-"""Arrow columns to be sent: which there may be, of which types, and how their buffers are read."""
+"""Arrow columns to send: the allowed names and types, and access to their buffers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def open_columns(batch: pa.RecordBatch, now_ms: int) -> Columns:
 
 
 def complaint(outcome: int, number: int) -> str:
-    """Return what is wrong with a row that `Columns.check` refused."""
+    """Return the fault of a row that `Columns.check` refused."""
     texts = {
         Outcome.BAD_KEY: "the key's offsets are not inside of its buffer",
         Outcome.BAD_VALUE: "the value's offsets are not inside of its buffer",

@@ -1,4 +1,4 @@
-"""The codecs of record batches, with a bound on what decompression may cost.
+"""The codecs of record batches, with a bound on the cost of decompression.
 
 The libraries are loaded when a codec is first used: a broker that never meets a compressed batch
 does not pay for them.
@@ -25,7 +25,7 @@ _XERIAL_BLOCK = 32 * 1024
 _FIRST_GUESS = 64 * 1024
 _GUESSED_RATIO = 4
 
-# What cramjam says when the output does not fit, and only then.
+# The text of cramjam's error when the output does not fit, and only then.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
@@ -41,7 +41,7 @@ def compress(codec: Compression, data: Buffer) -> bytes:
 
 
 def decompress(codec: Compression, data: Buffer, limits: Limits = DEFAULT_LIMITS) -> memoryview:
-    """Return what was compressed.
+    """Return decompressed data.
 
     Raises:
         RemoteProtocolError: The bytes are not what the codec writes, or they would become larger
@@ -90,7 +90,7 @@ def _compress_lz4(data: Buffer) -> bytes:
     import cramjam
 
     compressor = cramjam.lz4.Compressor(level=0, block_linked=False)
-    compressor.compress(data if isinstance(data, bytes) else bytes(data))  # it takes nothing else
+    compressor.compress(data if isinstance(data, bytes) else bytes(data))  # it accepts nothing else
     return bytes(compressor.finish())
 
 
@@ -108,7 +108,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, allowed: int) -> memoryview:
-    """Decompress raw or framed blocks; each says its size, so nothing is allocated in vain."""
+    """Decompress raw or framed blocks; each declares its size, so nothing is allocated in vain."""
     import cramjam
 
     view = memoryview(data)

@@ -1,4 +1,4 @@
-"""Record batches from records and back to records, as objects."""
+"""Record batches from records, and records from batches, as objects."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def decode_records(
     if check_crc and not verify_crc(batch):
         raise RemoteProtocolError(f"record batch at offset {header.base_offset} has a wrong CRC")
     if header.record_count == 0:
-        return []  # what compaction leaves of a batch that must be remembered
+        return []  # compaction leaves this of a batch that must be remembered
     records = decompress(header.compression, memoryview(batch)[HEADER_SIZE:], limits)
     if header.record_count * MIN_RECORD_SIZE > len(records):
         raise RemoteProtocolError(

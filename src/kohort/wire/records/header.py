@@ -1,4 +1,4 @@
-"""The header of a record batch, format v2, and what can be done knowing the header alone.
+"""The header of a record batch, format v2, and operations that need the header alone.
 
 A broker stores and serves batches without looking at their records: it checks the header and the
 CRC, sets the offsets and passes the bytes on. Layout and meaning are those of KIP-98 and of
@@ -53,7 +53,7 @@ _DELETE_HORIZON = 0x40
 
 
 class Compression(IntEnum):
-    """How the records of a batch are compressed, by the number in its attributes."""
+    """The compression of a batch's records, by the number in its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -63,7 +63,7 @@ class Compression(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps are from."""
+    """The clock that a batch's timestamps are from."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -104,7 +104,7 @@ class BatchHeader(Struct, frozen=True):
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of the whole batch."""
+        """Return the size of the whole batch in bytes."""
         return self.batch_length + LENGTH_END
 
     @property
@@ -119,29 +119,29 @@ class BatchHeader(Struct, frozen=True):
 
     @property
     def compression(self) -> Compression:
-        """How the records are compressed."""
+        """Return the compression of the records."""
         return Compression(self.attributes & _COMPRESSION_MASK)
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether the timestamps are the producer's or the broker's."""
+        """Return whether the timestamps are the producer's or the broker's."""
         if self.attributes & _LOG_APPEND_TIME:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch is part of a transaction."""
+        """Return whether the batch is part of a transaction."""
         return bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Whether the records are transaction markers, which are not for applications."""
+        """Return whether the records are transaction markers, which are not for applications."""
         return bool(self.attributes & _CONTROL)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether compaction put its delete horizon into `base_timestamp` (KIP-534)."""
+        """Return whether compaction put its delete horizon into `base_timestamp` (KIP-534)."""
         return bool(self.attributes & _DELETE_HORIZON)
 
 
@@ -168,7 +168,7 @@ def iter_batches(
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yield each whole batch of `data` with its header.
 
-    A broker cuts what it fetches at a byte count, so a last batch that is not all there is left
+    A broker cuts fetched data at a byte count, so an incomplete last batch is left
     out quietly. The CRC is not checked: see `verify_crc`.
 
     Raises:
@@ -188,7 +188,7 @@ def iter_batches(
 
 
 def verify_crc(batch: Buffer) -> bool:
-    """Return whether the CRC of one whole batch fits its bytes."""
+    """Return whether the CRC of one whole batch matches its bytes."""
     expected: int = _CRC.unpack_from(batch, _CRC_AT)[0]
     return crc32c(memoryview(batch)[CRC_START:]) == expected
 

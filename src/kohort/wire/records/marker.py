@@ -20,9 +20,9 @@ class Marker(Struct, frozen=True):
     """The end of a transaction.
 
     Attributes:
-        producer_id: Whose transaction ends.
+        producer_id: The producer whose transaction ends.
         producer_epoch: Its epoch; batches of earlier ones are refused from here on.
-        committed: Whether what it wrote counts.
+        committed: Whether its records are committed.
     """
 
     producer_id: int
@@ -34,7 +34,7 @@ def encode_marker(marker: Marker, timestamp: int) -> bytes:
     """Return a control batch of one record at offset 0, of a coordinator with epoch 0.
 
     Args:
-        marker: What it says.
+        marker: The marker.
         timestamp: Milliseconds since 1970.
     """
     key = _KEY.pack(0, _COMMIT if marker.committed else _ABORT)
