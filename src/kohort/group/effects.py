@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 class Reply(Struct, frozen=True):
-    """The answer to a request, to be released once the records beside it are in the log.
+    """The answer to a request, to be released once the effects' records are in the log.
 
     Attributes:
         token: The number that came with the request.
         response: The answer.
-        version: Version of the request, in which the answer has to be written.
+        version: Version of the request, in which the answer is written.
     """
 
     token: int
@@ -57,7 +57,7 @@ class Callback(Struct, frozen=True):
         partitions: The partitions concerned: with `ASSIGNED` those that were added.
         assignor: Name of the assignor that made the assignment; empty except for `ASSIGNED`.
         generation: Generation of the assignment.
-        user_data: What the assignor's leader half sent to this member.
+        user_data: Data from the leader's assignor for this member.
         assignment: All partitions of this member, for its assignor; empty except for `ASSIGNED`.
     """
 
@@ -76,8 +76,8 @@ class AssignmentJob(Struct, frozen=True):
     Attributes:
         token: Number to report the result with.
         assignor: Name of the assignor that the group agreed on.
-        subscriptions: What each member subscribes to, by member id.
-        partitions: Number of partitions of each topic, where the coordinator said it (KIP-848);
+        subscriptions: The subscription of each member, by member id.
+        partitions: Number of partitions of each topic, if the coordinator sent it (KIP-848);
             None: the shell has to find out.
     """
 
@@ -88,14 +88,14 @@ class AssignmentJob(Struct, frozen=True):
 
 
 class SubscriptionJob(Struct, frozen=True):
-    """Ask each assignor what the leader should know of this member; may be done anywhere.
+    """Ask each assignor for data about this member for the leader; may be done anywhere.
 
-    Assignors are the application's code, which no machine calls. The result is what each of them
-    said, by its name; one that says nothing is left out.
+    Assignors are the application's code, which no machine calls. The result is the data of each,
+    by its name; assignors without data are left out.
 
     Attributes:
         token: Number to report the result with.
-        topics: What the member subscribes to.
+        topics: The topics the member subscribes to.
     """
 
     token: int
@@ -107,7 +107,7 @@ MemberJob: TypeAlias = AssignmentJob | SubscriptionJob
 
 
 class Effects(Struct, Generic[T], frozen=True):
-    """What a decision leads to.
+    """The effects of a decision.
 
     The shell appends `records` as one batch and applies them, installs `session`, then lets
     everything else happen. If the append fails, nothing else of this may happen.
@@ -116,7 +116,7 @@ class Effects(Struct, Generic[T], frozen=True):
         session: The machine's session state after this.
         records: Records for the group log (coordinator).
         replies: Answers to requests, this one's or parked ones' (coordinator).
-        observed: What happened, for listeners.
+        observed: Events, for listeners.
         sends: Requests to the coordinator (member).
         callbacks: Calls into the application, in order (member).
         jobs: Slow work (member).

@@ -1,7 +1,7 @@
 """The events that machines report: observed facts, with their cause, generation and time.
 
 A fact says what one machine did or saw; nothing is inferred. Together they make the
-ownership timeline. `now` is the time, in milliseconds, that the machine was told by its shell.
+ownership timeline. `now` is the time, in milliseconds, that the shell passed to the machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 
 
 class Cause(Enum):
-    """Why a rebalance started, or why a member is gone."""
+    """Why a rebalance started, or why a member was removed."""
 
     MEMBER_JOINED = "a member joined"
     SUBSCRIPTION_CHANGED = "a member joined again with another subscription or assignor list"
@@ -86,7 +86,7 @@ class MemberLeft(GroupEvent, frozen=True, kw_only=True):
     Attributes:
         member: Member id.
         cause: Why, as a value to compare.
-        reason: What the member said (KIP-800), empty when nothing.
+        reason: The member's reason (KIP-800), empty without one.
     """
 
     member: str
@@ -101,7 +101,7 @@ class RebalanceStarted(GroupEvent, frozen=True, kw_only=True):
         generation: The generation that ends.
         member: The member that caused it, empty when none did.
         cause: Why, as a value to compare.
-        reason: What the member said (KIP-800), empty when nothing.
+        reason: The member's reason (KIP-800), empty without one.
     """
 
     generation: int
@@ -170,12 +170,12 @@ class AssignorFellBack(GroupEvent, frozen=True, kw_only=True):
 
 
 class MemberReconciled(GroupEvent, frozen=True, kw_only=True):
-    """A member took a step towards what the group's assignment gives it (KIP-848).
+    """A member took a step towards its target assignment (KIP-848).
 
     Attributes:
         member: Member id.
         epoch: Its epoch after the step.
-        partitions: All that it has now, what it was told to give up included.
+        partitions: All its present partitions, including those it was told to give up.
     """
 
     member: str
@@ -202,7 +202,7 @@ class GroupDeleted(GroupEvent, frozen=True, kw_only=True):
 
 
 class ProtocolChanged(GroupEvent, frozen=True, kw_only=True):
-    """The group goes on under another protocol, with the members it has (KIP-848).
+    """The group continues under another protocol, with its present members (KIP-848).
 
     Attributes:
         generation: Generation or group epoch, which stays the same.
@@ -217,7 +217,7 @@ class ProtocolChanged(GroupEvent, frozen=True, kw_only=True):
 
 
 class Ownership(Enum):
-    """What happened to partitions that a member owns."""
+    """A change of a member's partitions."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -225,12 +225,12 @@ class Ownership(Enum):
 
 
 class OwnershipChanged(GroupEvent, frozen=True, kw_only=True):
-    """A member's own partitions changed, after its application was told.
+    """A member's own partitions changed, after its application was notified.
 
     Attributes:
         member: Member id, as it was when the change began.
         generation: Generation at that time, -1 when the member had lost it.
-        change: What happened.
+        change: The kind of change.
         partitions: To which partitions; may be empty for an empty assignment.
     """
 
@@ -259,7 +259,7 @@ class MemberStateChanged(GroupEvent, frozen=True, kw_only=True):
 
 
 class MemberFailed(GroupEvent, frozen=True, kw_only=True):
-    """A member cannot go on, and why.
+    """A member cannot continue, and why.
 
     Attributes:
         member: Member id; empty when it has none.

@@ -1,4 +1,4 @@
-"""What is due when: a map, and a leftist heap that has the earliest on top. Neither is changed.
+"""Deadlines: a map, and a leftist heap with the earliest on top. Neither is ever modified.
 
 Older versions stay valid, which makes a snapshot of a machine free. The map has, for each key, when
 it is due and the time under which the heap has it, which is never later. A node of the heap is a
@@ -25,7 +25,7 @@ def drop(due, heap, key):
 
 
 cdef _merged(a, b):
-    """Return the heap of the nodes of two heaps; equal times come in the order of their keys."""
+    """Return the merged heap of two heaps; equal times are in the order of their keys."""
     if a is None:
         return b
     if b is None:

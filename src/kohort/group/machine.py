@@ -35,7 +35,7 @@ E = TypeVar("E")
 
 
 class Decision(Protocol[S_co]):
-    """What a handler works on: the machine's state, and the effects collected so far."""
+    """The value that handlers work on: the machine's state, and the effects collected so far."""
 
     @property
     def state(self) -> S_co:
@@ -46,10 +46,10 @@ D = TypeVar("D", bound="Decision[Enum]")
 
 
 class Refusing(Decision[S_co], Protocol[S_co]):
-    """A decision that can turn a request down; the table says why before it is asked to.
+    """A decision that can refuse a request; the table gives the reason before it calls `refuse`.
 
     Attributes:
-        why: What the guard of the row that refuses has found: the error.
+        why: The error that the guard of the refusing row has found.
     """
 
     why: object
@@ -150,7 +150,7 @@ _refuse.__name__ = "refuse"  # as documents and reports call it
 
 
 def never(_decision: object, event: object) -> None:
-    """What a row does whose trigger cannot come in these states, which a total table must name."""
+    """Fail: the handler of rows for triggers that cannot occur, which a total table must list."""
     raise AssertionError(f"{type(event).__name__} came in a state that has none: {event}")
 
 

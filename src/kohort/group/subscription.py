@@ -25,7 +25,7 @@ ASSIGNMENT_VERSION = 3
 
 
 class Subscription(Struct, frozen=True, kw_only=True):
-    """What a member asks for when it joins.
+    """The subscription of a member when it joins.
 
     Attributes:
         topics: The topics it subscribes to.

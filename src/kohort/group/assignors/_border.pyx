@@ -61,7 +61,7 @@ def read_wanted(list wanted, dict numbers):
 def turned(
     const int32_t[::1] which, const int32_t[::1] start, const int32_t[::1] value, int values
 ):
-    """Return who has each value when each has a list of values, in their order.
+    """Return the holders of each value, given a list of values for each holder, in their order.
 
     Args:
         which: For each the number of its list.
@@ -104,20 +104,20 @@ def read_owned(
     int8_t[::1] claimed,
     list pairs,
 ):
-    """Note who owns what; return whether a partition is claimed twice, which leaves it undecided.
+    """Store the owners of partitions; return whether one is claimed twice, which leaves it open.
 
     For some members after the others, so that other threads have their turn in between.
 
     Args:
         first: The first of the members.
-        owned: For each of them the partitions it says it owns.
+        owned: For each of them the partitions it claims.
         wish_of: For each member its wish, the same number for members that want the same.
         wanted_start, wanted: As `read_wanted` returns them; a member may keep only its own topics.
         numbers: The number of each topic.
         starts: Where the partitions of each topic start, and where the last one's end.
         wanted_by: For each topic the last wish seen that it is part of, -1 at first.
         owner: For each partition its owner, -1 at first.
-        claimed: For each partition whether anybody says it owns it, 0 at first.
+        claimed: For each partition whether any member claims it, 0 at first.
         pairs: For each partition that a member claims how it was named, None at first.
     """
     cdef PyObject* known
@@ -198,7 +198,7 @@ def place(
     const int32_t[::1] carried,
     int members,
 ):
-    """Return who gets each partition when edges carry so many.
+    """Return the member of each partition, given how many each edge carries.
 
     Owners keep their first ones; the others are dealt in turns, so that neighbouring partitions go
     to different members.
@@ -231,7 +231,7 @@ cdef void take_back(
     const int32_t[::1] carried,
     int members,
 ):
-    """Take from owners what they do not keep, from the end; a class where all is kept is passed."""
+    """Take surplus partitions from their owners, from the end; skip classes without surplus."""
     cdef Py_ssize_t classes = row_start.shape[0] - 1, partition
     cdef int32_t[::1] loses = array.clone(INT32, row_member.shape[0], True)
     cdef int32_t[::1] loss = array.clone(INT32, classes, True)
@@ -301,7 +301,7 @@ cdef void deal(
 def withhold(
     const int32_t[::1] owner, const int8_t[::1] claimed, int32_t[::1] given
 ):
-    """Leave a partition without owner when one member claims it and another is to get it (L24)."""
+    """Leave a partition without owner if one member claims it and another would get it (L24)."""
     cdef Py_ssize_t partition
     for partition in range(given.shape[0]):
         if claimed[partition] and given[partition] != owner[partition]:

@@ -307,7 +307,7 @@ cdef class Flow:
             done += 1
             if self.excess[node] < 0:
                 deepest = min(deepest, self.level[node])
-            # What lies behind the first that lacks some is for a later search.
+            # Nodes behind the first one with a deficit are left to a later search.
             if self.level[node] < deepest:
                 known = self.relax(node, here, known)
         return deepest < 2147483647
@@ -474,7 +474,7 @@ cdef class Flow:
         return self.carried[arc]
 
     cdef int32_t send(self, int32_t depth) noexcept nogil:
-        """Send what the path can carry; return the depth up to which it can carry more."""
+        """Send as much as the path can carry; return the depth up to which it can carry more."""
         cdef int32_t step, full = depth, node, arc
         cdef int64_t amount = min(
             self.excess[self.path_node[0]], -self.excess[self.path_node[depth]]

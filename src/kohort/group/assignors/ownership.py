@@ -62,8 +62,8 @@ def validate_subscription(
 ) -> dict[str, Subscription]:
     """Return the subscriptions with owned partitions that do not overlap (KIP-792).
 
-    Call it first in the `assign` of an assignor of your own that looks at owned partitions: what
-    `settle_claims` takes from a member is gone from its `owned`.
+    Call it first in the `assign` of your own assignor if it uses owned partitions:
+    partitions that `settle_claims` takes from a member are removed from its `owned`.
 
     Args:
         subscriptions: The subscription of each member, by member id.

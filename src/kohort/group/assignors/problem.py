@@ -59,8 +59,8 @@ class Problem(Struct, frozen=True, kw_only=True):
         starts: Where the partitions of each topic start, and where the last one's end.
         classes: Which members may have which partitions.
         owner: For each partition the member that may keep it, or NOBODY.
-        claimed: For each partition whether any member says it owns it.
-        pairs: For each partition its name if a member that says it owns it gave it one, else None;
+        claimed: For each partition whether any member claims it.
+        pairs: For each partition its name from a member that claims it, else None;
             a million of them are not recreated.
     """
 
@@ -80,7 +80,7 @@ def build(
     """Return the problem that the subscriptions pose.
 
     Args:
-        cluster: The topics that exist, and their racks if these are to count.
+        cluster: The topics that exist, and their racks if these count.
         subscriptions: The topics and claims of each member, by member id.
     """
     members = tuple(member_order(subscriptions))

@@ -22,7 +22,7 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
         group_member_max_bytes: Most bytes of one member; of a consumer group's its subscription.
         offsets_retention_ms: How long unused positions are kept (KIP-211).
         offsets_retention_check_interval_ms: How often the coordinator checks for older ones.
-        offset_metadata_max_bytes: Longest text beside a stored position, in bytes of UTF-8.
+        offset_metadata_max_bytes: Longest metadata of a stored position, in bytes of UTF-8.
         new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
             setting for it (C17).
         group_consumer_session_timeout_ms: How long a member of a consumer group may be silent.
@@ -43,8 +43,8 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
         group_consumer_max_assignment_interval_ms: Longest one.
         group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
             assignment, if its rebalance timeout is not shorter (K61); Kafka asks no member.
-        group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
-            is looked up again, though no topic was created.
+        group_consumer_regex_refresh_interval_ms: Age at which the topics of a regular expression
+            are looked up again, though no topic was created.
         regex_min_refresh_interval_ms: Least time between two such look-ups for one group; Kafka has
             no setting for it (K50).
         group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"

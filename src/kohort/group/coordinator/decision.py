@@ -59,7 +59,7 @@ class GroupDecision(Struct):
         topics: The topics of the cluster.
         records: Records to append.
         replies: Answers to release after that.
-        observed: What happened.
+        observed: Events to report.
         why: Why a request is refused, once a row has detected it.
     """
 

@@ -187,7 +187,7 @@ def _delete(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
         alone = replace(arrived, request=DeleteGroupsRequest(groups_names=(group_id,)))
         run_group(shard, group_id, DeleteGroupsRequest, alone)
     answers = [reply.response for reply in shard.replies if reply.token == arrived.token]
-    # A request that was parked in a group that is now gone is answered too.
+    # A request that was parked in a deleted group is answered too.
     shard.replies = [reply for reply in shard.replies if reply.token != arrived.token]
     results = tuple(
         result for each in answers for result in cast("DeleteGroupsResponse", each).results

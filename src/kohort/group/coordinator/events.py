@@ -21,7 +21,7 @@ class RequestArrived(Struct, Generic[R_co], frozen=True, kw_only=True):
         request: The request.
         version: Its version on the wire.
         client_id: From the request's header.
-        client_host: Where it came from, as Kafka prints it ("/127.0.0.1").
+        client_host: The sender's host, as Kafka prints it ("/127.0.0.1").
         unique_id: A string that was never used before; only a JoinGroup needs one.
         wall_ms: Time of day in milliseconds since 1970, for time stamps in the log.
         regex_error: Why the regular expression in a ConsumerGroupHeartbeat is invalid (K50);

@@ -23,7 +23,7 @@ class Kinds:
         kinds: The kinds. A group without a protocol, of nothing but positions, is of the first one;
             where a log knows a group of two kinds, which no coordinator writes, the later one has
             it.
-        between: Who takes requests of one kind for a group of another one, by API and kind.
+        between: The functions for requests of one kind to a group of another, by API and kind.
     """
 
     def __init__(self, kinds: Sequence[Kind], between: Mapping[tuple[object, str], Serve]) -> None:
@@ -61,7 +61,7 @@ class Kinds:
     ) -> Serve | None:
         """Return the function for a request or a deadline of a group; None: its kind has none.
 
-        The kind whose request came is asked first, for most requests are of the group's own kind.
+        The kind of the request is asked first, for most requests are of the group's own kind.
         """
         owner = self._owners.get(trigger, self.all[0])
         if owner.lives(session, group_id):

@@ -90,7 +90,7 @@ class StoredOffset(Struct, frozen=True):
     Attributes:
         offset: Offset of the next record to read.
         leader_epoch: Leader epoch of the last record read, -1 when unknown.
-        metadata: Text beside it.
+        metadata: Its metadata text.
         commit_timestamp: When it was stored, in milliseconds since 1970.
         expire_timestamp: When it ends by the wish of an old client (KIP-211), -1 for none.
     """

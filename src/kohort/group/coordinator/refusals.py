@@ -77,14 +77,14 @@ R = TypeVar("R", bound=Message)
 
 
 # KIP-430: a set of bits by AclOperation. Nothing is forbidden here, so it is all that Kafka
-# knows of groups: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
+# allows on groups: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 # KIP-1043: from this version on a missing group is an error.
 _NOT_FOUND_SINCE = 6
 
 
 def refuse(request: Request[R], version: int, code: ErrorCode) -> R:
-    """Return the response of the right class and shape that says `code`.
+    """Return the response of the right class and shape with the error `code`.
 
     Raises:
         KeyError: The request is not of the group APIs.
@@ -311,7 +311,7 @@ _REFUSALS: dict[type[Message], _Refusal] = {
     ),
     DeleteGroupsRequest: cast("_Refusal", _delete_refused),
     IncrementalAlterConfigsRequest: cast("_Refusal", _alter_refused),
-    # C59: a shard that is not loaded has nothing to list, which is no error.
+    # C59: a shard that is not loaded has no groups to list, which is no error.
     ListGroupsRequest: lambda _request, _version, _code: ListGroupsResponse(
         error_code=ErrorCode.NONE, groups=()
     ),

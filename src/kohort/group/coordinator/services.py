@@ -268,7 +268,7 @@ def expire(decision: GroupDecision, _due: RetentionCheckDue) -> None:
     since_ms, kept = group.unused_since(log), group.group_id in log.pending
     pending = log.pending_of(group.group_id)
     for partition, stored in sorted(log.offsets_of(group.group_id).items()):
-        if partition in pending:  # C54: its transaction decides about it
+        if partition in pending:  # C54: its transaction decides about it.
             continue
         if not group.is_subscribed_to(partition.topic) and _is_expired(decision, stored, since_ms):
             decision.records.append(offset_tombstone(group.group_id, partition))
@@ -292,7 +292,7 @@ def _is_expired(decision: GroupDecision, stored: StoredOffset, since_ms: int | N
 
 
 def leavers(leaving: Leave) -> tuple[MemberIdentity, ...]:
-    """Return the members that are to leave; before version 3 that is one."""
+    """Return the members that leave; before version 3, only one."""
     if leaving.version >= _SEVERAL_SINCE:
         return leaving.request.members
     return (MemberIdentity(member_id=leaving.request.member_id),)

@@ -78,7 +78,7 @@ class ShardDecision(Struct):
         wall_ms: Time of day of the event.
         records: Records to append.
         replies: Answers to release after that.
-        observed: What happened.
+        observed: Events to report.
         draft_jobs: Assignments to make for draft groups.
         consumer_jobs: Slow work for groups of the consumer protocol.
     """

@@ -69,7 +69,7 @@ class Shard:
         """Become ready, and start the session of every member at `now` (C72).
 
         Returns:
-            What happened: a group that is larger than allowed now starts a rebalance.
+            Events: a group that is now larger than allowed starts a rebalance.
 
         Raises:
             LocalProtocolError: The shard is not catching up.
@@ -83,7 +83,7 @@ class Shard:
         """Work out the effects of an event; change nothing.
 
         Args:
-            event: What happened.
+            event: The event.
             now: Time in milliseconds, of a clock that never goes back.
         """
         decision = ShardDecision(self.config, self.log, self.session, now)

@@ -49,7 +49,7 @@ class TopicsImage(Struct, frozen=True):
 
     @classmethod
     def of(cls, topics: Iterable[tuple[str, TopicView]], before: TopicsImage) -> TopicsImage:
-        """Return the image of these topics, which comes after another one."""
+        """Return the next image, with these topics."""
         by_name = dict(topics)
         version = before.version + 1
         new = any(view.topic_id not in before.names for view in by_name.values())
@@ -67,7 +67,7 @@ class TopicsImage(Struct, frozen=True):
     def metadata_hash(self, names: Iterable[str]) -> int:
         """Return a hash that changes when any of these topics changes (KIP-1101).
 
-        It is Kafka's own hash, so that a group goes on undisturbed when another broker takes its
+        It is Kafka's own hash, so that a group continues undisturbed when another broker takes its
         log over. Racks are part of it.
         """
         existing = sorted(name for name in names if name in self.by_name)

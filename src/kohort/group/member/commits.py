@@ -66,7 +66,7 @@ def verdict(
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         return CommitVerdict.REBALANCE_IN_PROGRESS
     if code in _FENCED and sent != present and rebalancing:
-        # The commit was on its way while the member began to join: it may own them again soon.
+        # In flight when the member began to join: it may own the partitions again soon.
         return CommitVerdict.REBALANCE_IN_PROGRESS
     if code == ErrorCode.STALE_MEMBER_EPOCH:
         return CommitVerdict.STALE_EPOCH

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 FIRST_HEARTBEAT_PART = 16
-"""What kohort's own members use as `first_heartbeat_part`."""
+"""The `first_heartbeat_part` of kohort's own members."""
 
 
 class MemberConfig(Struct, frozen=True, kw_only=True):
@@ -18,18 +18,18 @@ class MemberConfig(Struct, frozen=True, kw_only=True):
         heartbeat_interval_ms: Time between heartbeats.
         first_heartbeat_part: The first heartbeat after a rebalance comes after this part of the
             interval; under KIP-848 each wait is then twice as long as the one before, up to the
-            interval. More often follows at once: a second rebalance of cooperative members
-            (KIP-429), or what another member has given up (KIP-848), and a member hears of it with
-            its next heartbeat only.
-        wall_clock_ahead_ms: What the host's wall clock shows more than the times the member is
-            told. Members of a KIP-848 group that know it beat at the same moments; None: each
+            interval. More changes often follow at once: a second rebalance of cooperative members
+            (KIP-429), or partitions that another member released (KIP-848); a member learns of it
+            only with its next heartbeat.
+        wall_clock_ahead_ms: How far the host's wall clock is ahead of the times passed to the
+            member. Members of a KIP-848 group that know it beat at the same moments; None: each
             at moments of its own.
         max_poll_interval_ms: Longest time between polls; also the time to join again in a
             rebalance (KIP-62).
         retry_backoff_ms: First wait before a request is tried again.
         retry_backoff_max_ms: Longest such wait; each is twice the one before (KIP-580).
         jitter: Factor on those waits, drawn once for each member, so that members that lost the
-            same coordinator do not come back in step.
+            same coordinator do not return in step.
         rack_id: The rack the member runs in (KIP-881), None when unknown.
         server_assignor: Assignor that the coordinator is asked to use (KIP-848), None to leave it
             the choice.

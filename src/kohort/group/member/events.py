@@ -142,8 +142,8 @@ class JobDone(Struct, frozen=True):
 
     Attributes:
         token: Number of the job.
-        assignments: As the job says: the assignment of each member, or what each assignor has to
-            say; None when it failed.
+        assignments: The assignment of each member, or the user data of each assignor;
+            None when it failed.
         error: Why it failed.
     """
 

@@ -24,7 +24,7 @@ _NOTHING = Assignment(frozenset())
 # The largest record that Kafka's coordinator can write by its default `message.max.bytes`.
 _MAX_BYTES = 1 << 20
 
-# KAFKA-13406: where claims contradict each other, this one knows better than the check.
+# KAFKA-13406: if claims contradict each other, this assignor is more precise than the check.
 _KNOWS_THE_RULE = "cooperative-sticky"
 
 

@@ -172,7 +172,7 @@ class MemberMachine(ABC, Generic[S, D]):
         """Work out the effects of an event; change nothing.
 
         Args:
-            event: What happened.
+            event: The event.
             now: Time in milliseconds, of a clock that never goes back.
 
         Raises:

@@ -40,7 +40,7 @@ class Session(Struct, frozen=True, kw_only=True):
     Attributes:
         state: Its state, one of its protocol's.
         member_id: Its id in the group; empty when it has none.
-        topics: What the application subscribes to.
+        topics: The topics the application subscribes to.
         request: The request in flight other than a heartbeat, if the protocol has any.
         heartbeat: The heartbeat in flight.
         coordinator_known: Whether requests can be sent.
@@ -116,7 +116,7 @@ class MemberDecision(Struct, Generic[S_co]):
         jobs: Work for the assignors.
         find_coordinator: Whether to look for the coordinator.
         raised: Errors for the application.
-        observed: What happened.
+        observed: Events to report.
         late_ms: How long ago the deadline that is acted on was due.
     """
 

@@ -8,7 +8,7 @@ A shell drives it as it drives a shard of groups:
     write(effects.markers)                       # then decide(MarkersWritten(...))
     send(effects.error, effects.producer)
 
-A decision is in the log before a partition learns it: a coordinator that comes back finds there
+A decision is in the log before a partition learns it: a restarted coordinator finds there
 which markers are missing (`unended`).
 """
 
@@ -89,7 +89,7 @@ class TransactionCoordinator:
         """Work out the effects of a request; change nothing.
 
         Args:
-            event: What happened.
+            event: The event.
             now: Time in milliseconds, of a clock that never goes back.
             wall_ms: Time of day in milliseconds since 1970.
         """

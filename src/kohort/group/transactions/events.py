@@ -69,7 +69,7 @@ class EndTransaction(Struct, frozen=True, kw_only=True):
 
 
 class EndAndRenew(Struct, frozen=True, kw_only=True):
-    """A producer ends its transaction, and goes on with the next epoch (EndTxn 5, KIP-890).
+    """A producer ends its transaction, and continues with the next epoch (EndTxn 5, KIP-890).
 
     Attributes:
         transactional_id: Name of the producer.

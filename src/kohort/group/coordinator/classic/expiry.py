@@ -22,7 +22,7 @@ from kohort.group.events import Cause
 def is_parked(decision: ClassicDecision, expired: SessionExpired) -> bool:
     """C17: return whether a request of the member is parked, which proves that it is alive.
 
-    Not so for a new member: nothing would tell us that its client has given up.
+    This excludes a new member: nothing would show that its client has given up.
     """
     group, member_id = decision.group, expired.member_id
     if group.members[member_id].is_new:

@@ -390,8 +390,8 @@ def candidates(group: ClassicGroup) -> frozenset[str]:
 def choose(group: ClassicGroup) -> str:
     """Return the assignor with the most votes (C24).
 
-    Each member votes for the first of its list that all members know. Kafka leaves open who wins a
-    tie; here it is the name that sorts first, so that the same group always chooses the same.
+    Each member votes for the first of its list that all members know. Kafka leaves open which wins
+    a tie; here it is the name that sorts first, so that the same group always chooses the same.
     """
     known = candidates(group)
     votes = dict.fromkeys(known, 0)

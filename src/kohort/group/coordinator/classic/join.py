@@ -142,7 +142,7 @@ def requires_member_id(join: Join) -> bool:
 
 
 def hand_out_member_id(decision: ClassicDecision, join: Join) -> None:
-    """C15 (KIP-394): a client that never comes back does not leave a member behind."""
+    """C15 (KIP-394): a client that never returns leaves no member behind."""
     group = decision.group
     member_id = _new_member_id(join.client_id, join)
     decision.group = replace(group, pending=group.pending.set(member_id, None))

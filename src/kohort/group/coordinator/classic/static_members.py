@@ -34,8 +34,8 @@ def returns_unchanged(decision: ClassicDecision, join: Join) -> bool:
 def swap_quietly(decision: ClassicDecision, join: Join) -> None:
     """C31: the newcomer takes over id, role and assignment, without a rebalance.
 
-    Before version 9 a leader that came back would share the partitions out again. So its
-    answer says that its own old id leads, and it acts as a follower.
+    Before version 9 a leader that returned would assign the partitions again. So its
+    answer names its own old id as leader, and it acts as a follower.
     """
     old_leader = decision.group.leader
     old_id = decision.group.static[join.request.group_instance_id or ""]

@@ -23,11 +23,11 @@ from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
 )
 
-# What one member may say about its assignors; what all say together is bounded by the config.
+# The limit for one member's assignors; the config limits those of all members together.
 _MOST_ASSIGNORS = 16
 MOST_METADATA_BYTES = 64 * 1024
-# To tell a member more, and to read as much, would take so long (100 ms and more) that others felt
-# it: messages are written and read where heartbeats are answered.
+# Beyond this size, writing and reading the messages takes 100 ms and more, which others notice:
+# heartbeats are answered in the same place.
 _MOST_MEMBERS_AND_PARTITIONS = 250_000
 
 
@@ -57,7 +57,7 @@ def _size(assignor: ClientAssignor) -> int:
 
 
 def chosen(decision: ConsumerDecision) -> str | None:
-    """Return the assignor that members are to run, None for the coordinator's own.
+    """Return the assignor for members to run, None for the coordinator's own.
 
     All members must know it, and one of them must read the metadata of all. As in the classic
     protocol each member votes for the first such one of its list; equal votes: the first by name.

@@ -39,9 +39,9 @@ class Passage(Struct, frozen=True, kw_only=True):
     Attributes:
         other: Returns the group of the other kind with an id, or one that does not exist.
         keep: Lets the shard have the group of the other kind as it is now; None: there is none.
-        begin: Lets there be a consumer group, a new one or what the other group becomes; raises
-            `Refused` if that has to stay what it is.
-        after_leaving: Lets the group become another if those who stay are not of this protocol;
+        begin: Creates a consumer group, or converts the other group into one; raises
+            `Refused` if that must not be converted.
+        after_leaving: Converts the group if the remaining members do not use this protocol;
             returns whether it did.
         go_on: Answers a join that waited for a target (K45), of a member that may have subscribed
             to something else.

@@ -163,7 +163,7 @@ def take_note(
 ) -> bool:
     """K10: write the changes, and begin a new epoch if they affect the assignment.
 
-    As in Kafka the rack of a member does not, unless the assignors look at it.
+    As in Kafka a member's rack does not, unless the assignors consider it.
 
     Returns:
         Whether the member subscribes to something else now.
@@ -185,7 +185,7 @@ def take_note(
     if decision.config.group_consumer_rack_aware and updated.rack_id != member.rack_id:
         bump = True
     seen = decision.session.seen.get(group_id)
-    # While an expression is not resolved the group's topics are unknown; then they are compared.
+    # While an expression is unresolved the group's topics are unknown; they are compared later.
     changed = seen != decision.topics.version and not regex.is_unresolved(decision.existing)
     if bump or changed:
         cause = Cause.MEMBER_JOINED if is_new else Cause.SUBSCRIPTION_CHANGED

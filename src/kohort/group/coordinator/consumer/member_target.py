@@ -235,7 +235,7 @@ def _take(taken: set[int], topic: TopicPartitions, size: int) -> bool:
     """Add partitions of one topic to those assigned already; whole sets, for speed.
 
     Returns:
-        Whether none of them was given already.
+        Whether none of them was assigned already.
     """
     numbers = set(topic.partitions)
     if numbers and not (min(numbers) >= 0 and max(numbers) < size):

@@ -1,10 +1,10 @@
 """Subscriptions by regular expression (K50).
 
-The syntax is RE2's, and which library knows it is the shell's business: it says with the request
-whether a text is an expression at all. What it stands for a job finds out, and no heartbeat waits
-for that: it is answered with what is known, as Kafka does. So no answer is out of turn, nor
-can an older subscription come after a newer one. What is found is written to the log, and looked up
-again when topics were created, but not more often than the settings say.
+The syntax is RE2's, and only the shell knows a library for it: with the request it reports whether
+a text is a valid expression. A job finds the matching topics, and no heartbeat waits for it: it is
+answered from the present state, as in Kafka. So answers stay in order, and an older subscription
+cannot follow a newer one. The topics are written to the log, and resolved again when topics were
+created, but not more often than the settings allow.
 """
 
 from __future__ import annotations

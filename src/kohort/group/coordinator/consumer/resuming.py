@@ -55,8 +55,8 @@ def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = No
     if isinstance(arrived.request, ConsumerGroupHeartbeatRequest):
         return heartbeat.failed(code, message)
     if isinstance(arrived.request, JoinGroupRequest):
-        # Unlike a classic group's this answer does not name the member (K45); one that Kafka gives
-        # before it looks at the group does.
+        # Unlike a classic group's answer this one does not name the member (K45); one that Kafka
+        # gives before it reads the group does.
         named = None if code is ErrorCode.INVALID_SESSION_TIMEOUT else ""
         return join_refused(arrived.request, arrived.version, code, named)
     response = refuse(cast("Request[Message]", arrived.request), arrived.version, code)
@@ -91,7 +91,7 @@ def _target_made(decision: ConsumerDecision, token: int, made: NewTarget) -> Con
 def _resume(decision: ConsumerDecision, waiting: Waiting, made: NewTarget) -> None:
     """K12: the heartbeat continues where it stopped, if its member still exists.
 
-    A static member that has said it will be back (K32) is not, and must not be brought back by what
+    A static member that announced its return (K32) does not, and must not be brought back by
     it sent before: its successor would be refused.
     """
     if made.error is not None:

@@ -1,6 +1,6 @@
 """The target assignment: its timing, its inputs, and its effects (K11; KIP-1263).
 
-It is made by a job. The heartbeat that found it to be due waits for it, as it does in Kafka; all
+It is made by a job. The heartbeat that triggered it waits for it, as in Kafka; all
 others are answered at once, with the target as it was.
 """
 
@@ -24,7 +24,7 @@ from kohort.wire.messages.consumer_group_records import ConsumerGroupTargetAssig
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.membership import JoinGroupRequest
 
-# The target of a small group takes longer only where the machine is busy with something else.
+# The target of a small group takes longer only if the machine is busy otherwise.
 _SMALL_GROUP = 20
 _WORTH_A_REST_MS, _WORTH_A_REST_SMALL_MS = 5, 50
 _REST = 4
@@ -97,7 +97,7 @@ def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
     """Do the job; pure, and slow for a large group.
 
     Args:
-        job: What to do.
+        job: The job.
         assignors: The assignors by name.
     """
     group, topics = job.group, job.topics

@@ -1,7 +1,7 @@
 """A draft group while it lives: consumers, parked requests, state. All values.
 
-What each consumer owns is not part of the live group: it is log state, written with the record that
-makes the group steady.
+The consumers' partitions are not part of the live group: they are log state, written with the
+record that makes the group steady.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
         host: The host that it reports; part of its id.
         session_timeout_ms: How long it may be silent.
         heartbeat_frequency: How many heartbeats it sends in that time.
-        topics: What it wants to read, in order.
+        topics: The topics it subscribes to, in order.
     """
 
     consumer_id: str
@@ -75,7 +75,7 @@ class StoredDraftGroup(Struct, frozen=True):
         assignor: The assignor that assigned the partitions.
         topics: How many partitions the topics had at that time.
         consumers: The consumers by their id.
-        owned: What each of them owns.
+        owned: The partitions of each.
     """
 
     generation: int
@@ -98,7 +98,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         consumers: Consumers by their id.
         newcomers: Consumers that wait for an id, in the order in which they joined.
         joining: Consumers whose JoinGroup is parked.
-        job: Number of the assignment that is being made, counted within the generation.
+        job: Number of the running assignment, counted within the generation.
     """
 
     state: DraftState = DraftState.NONE

@@ -117,7 +117,7 @@ def _was_thrown_out(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
     """S1: return whether the sender reports partitions under an id that is no longer a member.
 
     Other members may have them, so it must learn that it lost them, as from a classic group.
-    (Kafka takes it for a new member, whose commits then count until it learns what to give up.)
+    (Kafka treats it as new, so its commits count until it learns which partitions to release.)
     """
     if not request.member_id or request.member_id in group.members:
         return False
@@ -262,7 +262,7 @@ def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
 def _epoch_to_reach(group: ConsumerGroup) -> int:
     """Return the target's epoch: before the target is made, joining again would change nothing.
 
-    Where there are only classic members, it is a join that has it made.
+    If there are only classic members, a join triggers the target.
     """
     alone = group.classic_members == len(group.members)
     return group.epoch if alone else group.assignment_epoch

@@ -32,10 +32,10 @@ from kohort.wire.messages.membership import JoinGroupRequest
 def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause: Cause) -> bool:
     """K47: turn the group into a classic one if only classic members remain.
 
-    A rebalance begins at once, for a member has to take over what the others had.
+    A rebalance begins at once, because the members take over the others' partitions.
 
     Returns:
-        False: it stays what it is, and nothing was done.
+        False: the group stays a consumer group, and nothing was done.
     """
     group = decision.existing
     classic = sum(member.classic is not None for member in leaving)
@@ -74,8 +74,8 @@ def after_replacing(
     """K47: turn the group into a classic one, whose members all have their targets already.
 
     That needs no rebalance. Unless the member that joined wants something else than the one it
-    replaces, or a member has not got all of its target yet: a classic member learns only what
-    it is given in a rebalance. (Kafka lets the latter wait for the next one.)
+    replaces, or a member has not reached its target yet: a classic member learns its partitions
+    only in a rebalance. (Kafka lets the latter wait for the next one.)
     """
     group = decision.existing
     successor = _successor(group, generation)

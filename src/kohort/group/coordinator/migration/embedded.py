@@ -44,8 +44,8 @@ def assignment_of(data: bytes, topics: TopicsImage, epoch: int) -> Owned:
     """Read a classic member's assignment, with an epoch; empty bytes are an empty assignment.
 
     Raises:
-        RemoteProtocolError: The bytes are no assignment, or one that says more than partitions:
-            what an assignor of the user's own tells its members would be lost (K41).
+        RemoteProtocolError: The bytes are no assignment, or one with more than partitions:
+            the data of the user's own assignor for its members would be lost (K41).
     """
     if not data:
         return Map()

@@ -45,7 +45,7 @@ def begin(decision: ConsumerDecision) -> None:
     empty yet: the newcomer that it waits for has its id, and the epochs go on.
 
     Raises:
-        Refused: GROUP_ID_NOT_FOUND: the classic group has to stay what it is.
+        Refused: GROUP_ID_NOT_FOUND: the classic group must not be converted.
     """
     classic, decision.other = cast("ClassicGroup | None", decision.other), None
     decision.group = ConsumerGroup(group_id=decision.group_id)
@@ -83,8 +83,8 @@ def _converted(decision: ConsumerDecision, classic: ClassicGroup) -> list[Member
     """K41: each member keeps its last assignment, and has to join again where that changes.
 
     That may be of an earlier generation, if the group is in a rebalance; a member that gave it up
-    already says so when it joins. And one that was not given what it had keeps that, too, until it
-    joins without it.
+    already reports that when it joins. A member also keeps partitions no longer assigned to it
+    until it joins without it.
     """
     stored = STORED.of(decision.log).get(classic.group_id)
     joined = classic.sorted_members()
@@ -124,8 +124,9 @@ def _still_held(
 ) -> Owned:
     """S4: return partitions that a member had at its last join and that no other has been given.
 
-    A cooperative member first learns from the assignment what it is to give up, and has given it up
-    when it joins again (KIP-429): until then it is not free, though no assignment has it any more.
+    A cooperative member learns from the assignment which partitions to release, and has released
+    them when it joins again (KIP-429): until then it is not free, though no assignment has it any
+    more.
     """
     held = {
         topic_id: Map(
@@ -190,7 +191,7 @@ def _write(decision: ConsumerDecision, classic: ClassicGroup, members: list[Memb
     """K41: write the group, with an assignment for its first epoch: that of all members.
 
     A rebalance that is not over gives way to a new target: the hash of no topics asks for one. So
-    does one whose second round is owed, in which others get what a member is giving up.
+    does one with a second round to come, in which others get the released partitions.
     """
     group_id, epoch = decision.group_id, classic.generation
     subscribed = {topic for member in members for topic in member.topics}

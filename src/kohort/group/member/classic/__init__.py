@@ -1,1 +1,1 @@
-"""The member's half of the classic protocol, eager: everything is given up before joining again."""
+"""The member's half of the classic protocol, eager: all partitions are released before a join."""

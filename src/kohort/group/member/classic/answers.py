@@ -38,7 +38,7 @@ _REMEDIES: dict[int, Remedy] = {
     ErrorCode.ILLEGAL_GENERATION: Remedy.RESET_GENERATION,
     ErrorCode.REBALANCE_IN_PROGRESS: Remedy.REJOIN,
     ErrorCode.MEMBER_ID_REQUIRED: Remedy.KEEP_MEMBER_ID,
-    # Java's client gives up on this one after SyncGroup (C45); a wait cures it.
+    # Java's client fails on this one after SyncGroup (C45); waiting helps.
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Remedy.WAIT,
     ErrorCode.REQUEST_TIMED_OUT: Remedy.WAIT,
     ErrorCode.NOT_COORDINATOR: Remedy.FIND_COORDINATOR,

@@ -85,7 +85,7 @@ def _given_up(decision: ClassicMemberDecision) -> frozenset[TopicPartition] | No
     """Return the partitions to give up before joining; None: the application is not called."""
     session = decision.session
     if session.is_member and not decision.is_cooperative:
-        return session.owned  # L3b: other members may have these partitions already
+        return session.owned  # L3c: all partitions; the application is asked even if there are none
     gone = session.owned  # L3b: others may have these partitions already
     if session.is_member:
         # L3d: only partitions outside the subscription or lent; reading of the rest continues.
@@ -252,7 +252,7 @@ def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) 
         return
     decision.session = replace(decision.session, prepared=False)
     if not _matches(partitions, decision.session.topics):
-        # L5: made for an older subscription of ours: no callback, another try.
+        # L5: made for an older subscription of this member: no callback, another attempt.
         try_again_later(decision, "the assignment does not match the subscription")
         return
     decision.session = replace(decision.session, assignment=Assignment(partitions, user_data))

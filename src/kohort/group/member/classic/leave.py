@@ -118,7 +118,7 @@ def _may_leave(decision: ClassicMemberDecision) -> bool:
 def _wants_to_leave(decision: ClassicMemberDecision) -> bool:
     """C33: a static member does not leave, so that it can come back to its partitions.
 
-    Unless the closing application says otherwise; it can keep a dynamic one silent (KIP-1092).
+    A closing application can override that, and keep a dynamic member from leaving (KIP-1092).
     """
     operation = decision.session.operation
     if decision.config.group_instance_id is None:

@@ -45,10 +45,10 @@ BEATING = (REVOKING, COMPLETING, ASSIGNING, STABLE, LEAVING)
 JOINED = (UNJOINED, REVOKING, PREPARING, COMPLETING, ASSIGNING, STABLE)
 ACTIVE = (*JOINED, LEAVING)
 IDLE = (UNSUBSCRIBED, STALE, CLOSED, FATAL)
-# Where a rebalance begins: with a call into the application, or with JoinGroup, or, while no
-# coordinator is known, with looking for it.
+# The starts of a rebalance: a call into the application, JoinGroup, or, while no coordinator
+# is known, the look-up.
 REJOIN = (REVOKING, PREPARING, UNJOINED)
-# Where leaving leads: out, or to join again at once.
+# The states after leaving: out, or joining again at once.
 LEFT = (CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING)
 
 

@@ -1,7 +1,7 @@
 """Reconciliation: from the current partitions of a member to its target (L32-L34).
 
-What is to be given up comes first. The application is asked to, and only when it has answered is it
-told what it got; meanwhile heartbeats go on. What came in between is dealt with afterwards.
+Releasing partitions comes first. The application is asked to, and only when it has answered is it
+notified of new ones; heartbeats continue meanwhile. Newer targets are handled afterwards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The time of a member's next heartbeat: soon after a change, else together with the group (L31).
 
-A member hears of a change with its next heartbeat only, and a change is over when the last member
-has heard of it. So the members whose hosts show the same wall clock beat at the same moments, which
-are some fixed time after those of another group. A host with a wrong clock beats at other moments,
-as without this rule.
+A member learns of a change only with its next heartbeat, and a change is over when the last member
+has learned of it. So the members whose hosts show the same wall clock beat at the same moments,
+which are some fixed time after those of another group. A host with a wrong clock beats at other
+moments, as without this rule.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from kohort.group.member.events import HEARTBEAT_DUE, RETRY_DUE, HeartbeatDue
 from kohort.values import replace
 
 # From one common moment to the next passes a little more than the interval: the session of a member
-# that was killed, and the time that a coordinator rests between two assignments, are over by then.
+# that was killed, and a coordinator's pause between two assignments, are over by then.
 _LATER = 64
 # Not all at once: each member has its own offset within this part of the interval.
 _SPREAD = 32
-# At so many common moments after a change pauses are short again: at the first one the others hear
-# of it, and give up what is not theirs any more. Of a member that is new they hear at the second
-# one if the coordinator rested between two assignments until the first one was over.
+# The number of common moments after a change at which pauses are short again: at the first one the
+# others learn of it, and release partitions. They learn of a new member at the second
+# one if the coordinator paused between two assignments until the first one was over.
 AFTER_CHANGE = 1
 AFTER_JOIN = 2
 # A heartbeat that would precede a common moment by this part of the interval waits for it.
 _NEAR = 16
-# A member that has just sent a heartbeat skips a moment only if it is as good as now: in between
-# another member's may have made the coordinator decide.
+# A member that has just sent a heartbeat skips a moment only if it is imminent: in between,
+# another member's heartbeat may have triggered a decision.
 _TOO_NEAR = 64
 
 

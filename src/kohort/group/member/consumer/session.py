@@ -102,7 +102,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
     Attributes:
         state: Its state.
         pattern: Or the regular expression for the coordinator.
-        pattern_sent: Whether the coordinator was told a pattern since the member joined.
+        pattern_sent: Whether a pattern was sent to the coordinator since the member joined.
         epoch: Its member epoch, 0 when it is not a member.
         owned: Partitions that the application has and knows about.
         adding: Partitions that the application is being told about.
@@ -111,8 +111,8 @@ class MemberSession(Session, frozen=True, kw_only=True):
         names: Names of topics by id, those of all partitions owned among them.
         interval_ms: Time between heartbeats, set by the coordinator; 0 before its first answer.
         pause_ms: Time to the next heartbeat: a part of the interval after a change, then longer.
-        change_heard_at: When others hear of the last change, so that from then on pauses are short
-            again; those moments that are to come.
+        change_heard_at: When others learn of the last change, so that from then on pauses are short
+            again; only future moments.
         sent: The fields the coordinator knows; None: send all of them again (L31).
         greeted: Whether the coordinator may know this member.
         is_due: Whether to send a heartbeat as soon as possible.

@@ -50,7 +50,7 @@ FATAL, STALE = MemberState.FATAL, MemberState.STALE
 
 JOINED = (JOINING, RECONCILING, ACKNOWLEDGING, STABLE)
 ALL = tuple(MemberState)
-# Where leaving leads: on with the calls, to the good-bye, or out.
+# The states after leaving: more calls, the leave request, or out.
 LEAVES = (PREPARE_LEAVING, LEAVING, UNSUBSCRIBED)
 
 

@@ -65,7 +65,7 @@ class DraftMemberDecision(MemberDecision[DraftMemberSession], kw_only=True):
     """The effects of one event on a consumer, while its handlers run.
 
     Attributes:
-        host: Where it runs, as it tells the coordinator.
+        host: Its host, as it reports it to the coordinator.
     """
 
     host: str
