@@ -1,7 +1,7 @@
 """Records of the `__consumer_offsets` topic: key and value to bytes and back.
 
-Key and value each start with an int16 version, and the key's version also says what kind of record
-it is. A null value is a tombstone: the position, or the group, is gone.
+Key and value each start with an int16 version, and the key's version also identifies the kind of
+record. A null value is a tombstone: the position, or the group, was deleted.
 """
 
 from __future__ import annotations

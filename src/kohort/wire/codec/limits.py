@@ -31,13 +31,13 @@ class Limits(Struct, frozen=True, kw_only=True):
         max_nesting: Depth of structures inside structures. Kafka's deepest message has five.
         max_decompressed_bytes: Records of one batch after decompression. Batches are built from
             uncompressed bytes by size (`batch.size`, 16 KiB; at most a `max.request.size`, 1 MiB),
-            so this leaves two orders of magnitude, and is what a bomb can cost.
+            so this leaves two orders of magnitude, and bounds the cost of a bomb.
         max_decompression_ratio: Decompressed bytes per compressed byte. JSON reaches 20 and logs
             100; a gzip bomb has 1000 and a zstd bomb 30000.
         decompressed_bytes_always_allowed: The ratio counts only above this size: one value of a
             million zeros is odd but honest.
         max_records_per_batch: Records of one batch. The smallest record has 7 bytes, so the count
-            is bounded by the bytes as well; this bounds what each costs beside its bytes.
+            is bounded by the bytes as well; this bounds the further cost of each.
         max_headers_per_record: Headers of one record. Kafka has no limit; people use a handful.
     """
 

@@ -81,7 +81,7 @@ def refuse_field(name: str, version: int) -> NoReturn:
 
 
 def write_tags(out: bytearray, tags: list[tuple[int, bytearray]]) -> None:
-    """Append tagged fields, given in the order of their numbers."""
+    """Append tagged fields, passed in the order of their numbers."""
     write_uvarint(out, len(tags))
     for number, content in tags:
         write_uvarint(out, number)

@@ -12,7 +12,7 @@ that have it. The same class serves all versions of a message:
 
 A field that a version does not have has its default after that version was read. When that version
 is written the field must have its default, unless it is marked `IGNORABLE`: then it is left out
-without a word. Kafka's schemas say which fields are ignorable.
+silently. Kafka's schemas define which fields are ignorable.
 
 `kohort.wire.codec.compile` turns a declaration into an encoder and a decoder
 for each version, once, on first use.
@@ -112,7 +112,7 @@ Records = Annotated[bytes | bytearray | memoryview | None, Kind("records")]
 class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every message and of every structure inside one.
 
-    Each class says `frozen=True, kw_only=True` once more: its fields are not those of its base.
+    Each class repeats `frozen=True, kw_only=True`: a base's options do not cover its fields.
     """
 
 

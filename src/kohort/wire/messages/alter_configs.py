@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all settings of resources (KIP-133); KIP-339 came after it."""
+"""AlterConfigs: replace all settings of resources (KIP-133); superseded by KIP-339."""
 
 from __future__ import annotations
 

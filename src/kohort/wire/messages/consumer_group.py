@@ -67,7 +67,7 @@ class ConsumerGroupHeartbeatRequest(
 ):
     """Join, stay in, or leave a group; null and -1 stand for unchanged fields.
 
-    The epoch is 0 to join, -1 to leave, -2 for a static member that will come back.
+    The epoch is 0 to join, -1 to leave, -2 for a static member that will return.
     """
 
     group_id: String

@@ -1,7 +1,7 @@
 """Records of the classic protocol in the `__consumer_offsets` topic.
 
-Key and value of each record start with an int16 version. The version of the key says what kind of
-record it is: 0 and 1 an offset commit, 2 a group; `consumer_group_records` has the others.
+Key and value of each record start with an int16 version. The version of the key identifies the
+kind of record: 0 and 1 an offset commit, 2 a group; `consumer_group_records` has the others.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from kohort.wire.codec.schema import Buffer
 # people; None if it is sound. There have to be `count` records whose offsets count from 0.
 def flaw(records: Buffer, count: int) -> str | None: ...
 
-# Of records without a flaw, those without a key if they have to be `keyed`, and those whose
+# Of sound records, those without a key if they must be `keyed`, and those whose
 # timestamp is more than `latest` ms after the batch's base timestamp: how many there are, and the
 # indexes of the first `most`.
 def refused(

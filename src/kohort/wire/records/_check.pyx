@@ -97,7 +97,7 @@ cdef tuple find_refused(
 
 
 cdef const uint8_t* after_bytes(const uint8_t* at, const uint8_t* end, int64_t* size) noexcept:
-    """Return what follows a length and so many bytes; a negative length means null."""
+    """Return the position after a length and its bytes; a negative length means null."""
     at = read_varint(at, end, 32, size)
     if at == NULL or size[0] > end - at:
         return NULL

@@ -58,7 +58,7 @@ cdef class Columns:
         free_views(&self.table.contents)
 
     def check(self, int64_t max_bytes, int64_t partitions):
-        """Look at every row; return what is wrong with the first bad one; see the stub."""
+        """Check every row; return the fault of the first bad one; see the stub."""
         cdef int64_t row, bad_row = -1, number = 0
         cdef Outcome outcome = GOOD
         with nogil:
@@ -82,7 +82,7 @@ cdef class Columns:
         return <const uint8_t*><uintptr_t>buffer.address
 
     cdef int _begin(self, Column* column, str what, source, int64_t rows) except -1:
-        """Take what all arrays have: where they begin, how long they are, and which are null."""
+        """Take the common properties of arrays: start, length, and which elements are null."""
         column.offset, column.length = source.offset, source.length
         if column.offset < 0 or column.length != rows or rows > INT64_MAX // 32 - column.offset:
             raise ValueError(

@@ -49,9 +49,9 @@ cdef enum:
     MAX_COMPRESSION = 4
     LOG_APPEND_TIME = 0x08
     CONTROL = 0x20
-    # What a row takes beside its key, value, headers and topic name.
+    # The size of a row without its key, value, headers and topic name.
     ROW_SIZE = 48
-    # What a header takes beside its name and value.
+    # The size of a header without its name and value.
     HEADER_ROW_SIZE = 8
 
 _COMPLAINTS = {
@@ -150,7 +150,7 @@ cdef void fill_ends(int32_t* ends, int64_t count, int32_t start, int32_t size) n
 
 
 cdef void fill_names(uint8_t* to, const uint8_t* name, int64_t size, int64_t count) noexcept nogil:
-    """Write a name `count` times over: once, then what is there again and again."""
+    """Write a name `count` times over: first once, then by copying the written part."""
     cdef int64_t done = size
     cdef int64_t total = size * count
     if total == 0:
@@ -194,7 +194,7 @@ cdef class ColumnDecoder:
         self._partitions, self._timestamp_types = _Growing(), _Growing()
 
     def expect(self, fetched):
-        """Make room at once for about what `fetched` buffers hold, so that nothing is moved."""
+        """Allocate about the size of the `fetched` buffers at once, so that nothing is moved."""
         cdef Py_buffer view
         cdef int64_t rows = 0, size = 0, topics = 0, count
         for topic, _, data, _, _ in fetched:
@@ -209,7 +209,7 @@ cdef class ColumnDecoder:
     def add(self, str topic, int32_t partition, data, int64_t from_offset, int64_t to_offset):
         """Append the records of `data` in [from_offset, to_offset).
 
-        Returns the offset to go on from: `to_offset`, or the one after the last whole batch, or
+        Returns the offset to continue from: `to_offset`, or the one after the last whole batch, or
         the one at which `max_bytes` were reached.
         """
         cdef Py_buffer view
@@ -307,7 +307,7 @@ cdef class ColumnDecoder:
         return end - at >= LENGTH_END + <int64_t>length
 
     cdef int _refuse(self, const uint8_t* at, const uint8_t* end) except -1:
-        """Raise what `parse_header` has to say about a header that it does not accept."""
+        """Raise the error of `parse_header` for a header that it does not accept."""
         header = PyBytes_FromStringAndSize(<const char*>at, min(end - at, HEADER_SIZE))
         parse_header(header, limits=self._limits)
         raise RemoteProtocolError("record batch with a malformed header")
@@ -380,7 +380,7 @@ cdef class ColumnDecoder:
         return True
 
     cdef int64_t _size(self):
-        """About what the rows take."""
+        """Return the approximate size of the rows."""
         return (
             self._rows.keys.size + self._rows.values.size + self._topic_bytes
             + self._rows.names.size + self._rows.contents.size

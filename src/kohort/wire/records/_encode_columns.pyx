@@ -96,10 +96,10 @@ cdef enum:
     MAGIC = 2
     CRC_AT = 17
     CRC_START = 21
-    # What a record of a hundred bytes takes beside them, without a column of times and with one.
+    # The overhead of a record of a hundred bytes, without a column of times and with one.
     USUAL_OVERHEAD = 11
     USUAL_TIME = 4
-    # What a large batch is written to is kept for the next one: fresh memory of that size costs more
+    # The buffer of a large batch is kept for the next one: fresh memory of that size costs more
     # to be zeroed by the system than records cost to be encoded.
     BLOCK = 1024 * 1024
     MOST_KEPT = 8
@@ -481,7 +481,7 @@ cdef class EncodedRows:
         return 0
 
     cdef int _finish(self, int64_t size) except -1:
-        """Give back the room that was not used, and sum what was."""
+        """Release unused memory, and compute the checksum of the rest."""
         cdef uint8_t* cut
         if not self._is_block:
             self.memory = HEADER_SIZE + size

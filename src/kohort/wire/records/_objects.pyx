@@ -115,7 +115,7 @@ cdef class RecordWriter:
         Args:
             leader_epoch: Leader epoch of the batch.
             head: The header from the attributes on.
-            compressed: What `records` became; None for the records as they are.
+            compressed: The compressed records; None to leave them uncompressed.
         """
         cdef const uint8_t* source = self._data
         cdef Py_ssize_t size = self.size
@@ -287,7 +287,7 @@ cdef class RecordReader:
         cdef int64_t size = self._number(32)
         if size < 0 or size > self._end - self._at:
             raise _malformed("header name length", size)
-        # as Java reads it; brokers do not look at names
+        # as Java reads it; brokers do not read names
         name = PyUnicode_DecodeUTF8(<const char*>self._at, size, "replace")
         self._at += size
         return name

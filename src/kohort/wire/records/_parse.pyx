@@ -60,9 +60,9 @@ cdef inline void append(
 
 
 cdef inline int sequence(const uint8_t* at, const uint8_t* end, bint* good) noexcept nogil:
-    """Return how many bytes the character at `at` has, or what stands there in place of one.
+    """Return the length of the character at `at`, or of the invalid bytes in its place.
 
-    What is no UTF-8 is divided as Unicode recommends and as Java and Python do: into the longest
+    Invalid UTF-8 is divided as Unicode recommends and as Java and Python do: into the longest
     beginnings of a character.
     """
     cdef uint32_t first = at[0], second
@@ -76,7 +76,7 @@ cdef inline int sequence(const uint8_t* at, const uint8_t* end, bint* good) noex
     more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
     if end - at < 2:
         return 1
-    # overlong forms, surrogates and what is beyond Unicode show in the second byte
+    # overlong forms, surrogates and code points beyond Unicode show in the second byte
     second = at[1]
     if (
         second & 0xC0 != 0x80

@@ -76,7 +76,7 @@ class Decoded(NamedTuple):
 
     Attributes:
         batch: The rows, in the order of the fetched batches.
-        next_offsets: For each `Fetched`, the offset to go on from. It is past control records and
+        next_offsets: For each `Fetched`, the offset to continue at. It is past control records and
             past offsets that compaction removed, so it may exceed the last row's by more than one.
         clipped: Where rows have the nearest timestamp that fits instead of the record's, which is
             beyond the years -290308 and 294247.
@@ -95,7 +95,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 
     Raises:
         KeyError: There is no column of a name.
-        LocalProtocolError: A name is given twice.
+        LocalProtocolError: A name is repeated.
     """
     if len(set(columns)) < len(columns):
         raise LocalProtocolError(f"a column is named twice: {', '.join(columns)}")
@@ -118,7 +118,7 @@ def decode_to_arrow(
     Args:
         fetched: The batches, by partition.
         include_headers: Whether to include the headers column.
-        columns: The columns to decode, in the order in which they are to be; what the others hold
+        columns: The columns to decode, in the desired order; the data of others
             is neither copied nor kept. None for all, with headers as `include_headers` says.
         check_crc: Whether to check each batch's CRC; not needed if it was checked before.
         max_bytes: The approximate maximum size of the result. At least one batch is decoded; what

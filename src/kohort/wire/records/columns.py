@@ -13,7 +13,7 @@ KNOWN = ("key", "value", "headers", "partition", "timestamp")
 """The columns that are sent."""
 
 IGNORED = ("topic", "offset", "timestampType")
-"""The columns that `poll_arrow` gives beside them: they tell where a record came from."""
+"""The other columns of `poll_arrow`: the origin of a record."""
 
 _UNITS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 _BYTES = "binary, string, large_binary, large_string, binary_view, string_view or fixed_size_binary"
@@ -28,7 +28,7 @@ class Source(NamedTuple):
         offset: Elements before the first.
         length: Number of elements.
         width: Bytes of an element, where all have the same size.
-        buffers: Validity, then what the kind has.
+        buffers: Validity, then those of the kind.
     """
 
     kind: int

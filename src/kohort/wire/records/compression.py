@@ -44,7 +44,7 @@ def decompress(codec: Compression, data: Buffer, limits: Limits = DEFAULT_LIMITS
     """Return decompressed data.
 
     Raises:
-        RemoteProtocolError: The bytes are not what the codec writes, or they would become larger
+        RemoteProtocolError: The bytes are not valid for the codec, or they would become larger
             than `limits` allow, which is also the most that is ever allocated.
     """
     if codec is Compression.NONE:

@@ -10,7 +10,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 class Record(NamedTuple):
     """One record of a partition.
 
-    A named tuple because millions are made, and it is the value that Python makes fastest.
+    A named tuple because millions are made, and Python makes no other value faster.
 
     Attributes:
         offset: Its offset.
