@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -108,16 +108,7 @@ def _config(
     _check_trigger(mode, trigger_count)
     if rebalance not in ("checkpoint", "reset"):
         raise ConfigError(f"rebalance must be 'checkpoint' or 'reset', not {rebalance!r}")
-    for name in ("enable_auto_commit", "auto_offset_reset", "client_id"):
-        if name in client:
-            raise ConfigError(
-                f"{name} cannot be set: the region decides what is read and committed"
-            )
-    if client.get("allow_auto_create_topics"):
-        raise ConfigError(
-            "allow_auto_create_topics cannot be set: no client of a region creates topics, as a "
-            "deleted source topic would seem to be empty. Create the topics beforehand"
-        )
+    _check_client(client)
     for name, value in (
         ("period_ms", period_ms),
         ("drain_timeout_ms", drain_timeout_ms),
@@ -161,6 +152,19 @@ def _names(topics: Iterable[object]) -> tuple[str, ...]:
                 "and moves them. Name topics, or a pattern"
             )
     return arguments.topics(given)
+
+
+def _check_client(client: Mapping[str, object]) -> None:
+    for name in ("enable_auto_commit", "auto_offset_reset", "client_id"):
+        if name in client:
+            raise ConfigError(
+                f"{name} cannot be set: the region decides what is read and committed"
+            )
+    if client.get("allow_auto_create_topics"):
+        raise ConfigError(
+            "allow_auto_create_topics cannot be set: no client of a region creates topics, as a "
+            "deleted source topic would seem to be empty. Create the topics beforehand"
+        )
 
 
 def _check_trigger(mode: str, trigger_count: int) -> None:

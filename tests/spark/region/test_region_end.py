@@ -76,6 +76,9 @@ class Operator:
     def close(self) -> None:
         self.has_ended = True
 
+    def obey_next(self, timeout_s: float) -> None:
+        threading.Event().wait(timeout_s)
+
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegionDriver]:
