@@ -22,6 +22,7 @@ _VARIES = {
     r"\d\d:\d\d:\d\d": "<time>",
     r"(ATTEMPT|COMPLETED|CONTROLLER-EPOCH) \d+": r"\1 <number>",
     r"(north|south)( +)\S+( +)\d+( +flights-)": r"\1 <host> <process>\4",
+    r"(flights-\d)( +)\d+( +)\d+ B( +)": r"\1 <lag> <size> ",
     r" +": " ",
     r" $": "",
 }
