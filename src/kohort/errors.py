@@ -355,6 +355,9 @@ def with_right(code: int, text: str, operation: str, *, creates: bool = False) -
     return f"{text}: allow the client's user to {operation} this {kind}{more}"
 
 
+# Brokers show a topic only to those who may DESCRIBE it; to others it looks as if there were none.
+MAY_BE_HIDDEN = "or the client's user may not DESCRIBE it"
+
 _LONGEST_MESSAGE = 1_000
 
 

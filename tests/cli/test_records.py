@@ -86,6 +86,7 @@ def test_a_topic_or_partition_that_is_not_there(bootstrap: str, options: tuple[s
         done = ran("consume", "nowhere", "-b", bootstrap, "-e", *options)
         assert (done.returncode, done.stdout) == (1, b"")
         assert b"UNKNOWN_TOPIC_OR_PARTITION: nowhere" in done.stderr
+        assert b"or the client's user may not DESCRIBE it" in done.stderr
 
 
 @pytest.mark.parametrize(("text", "expected"), [

@@ -98,6 +98,7 @@ def test_a_region_that_is_not_there_is_named(address: str) -> None:
     done = region("status", "nowhere", "-b", address)
     assert done.returncode == 1
     assert "there is no region 'nowhere': no topic __kohort-region-nowhere" in done.stderr
+    assert "or the client's user may not DESCRIBE it" in done.stderr
 
 
 async def look(name: str, address: str) -> Sight:

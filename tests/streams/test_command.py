@@ -191,3 +191,4 @@ def test_an_application_that_is_not_there(servers: str) -> None:
     code, _, error = asyncio.run(kohort("status", "nowhere", "-b", servers))
     assert code == 1
     assert "there is no stream application 'nowhere': no topic nowhere-control" in error
+    assert "or the client's user may not DESCRIBE it" in error

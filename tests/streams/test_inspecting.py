@@ -37,7 +37,7 @@ class Admin:
     ("assignor", "says"),
     [
         (ASSIGNOR, "topic a-control is gone, although 1 members of a run"),
-        ("", "there is no stream application 'a': no topic a-control"),
+        ("", "there is no stream application 'a': no topic a-control, or the client"),
     ],
 )
 def test_members_that_run_without_their_control_topic_are_to_start_again(

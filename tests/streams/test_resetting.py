@@ -110,6 +110,7 @@ async def _begins_anew(case: Case) -> None:
     code, _, error = await kohort(*command)
     assert code == 1
     assert "there is no stream application" in error
+    assert "or the client's user may not DESCRIBE it" in error
     await case.send(10)
     await case.run(60)  # each record counts once: the state from before is gone
     assert case.counted() == 60

@@ -15,7 +15,7 @@ from kohort.cli.consume_range import Limits, Range, parse_offsets
 from kohort.cli.record_format import Render, as_json, by_format, plain, unescaped
 from kohort.cli.shared import Bootstrap, client_settings, fitting, wrong_usage
 from kohort.cli.stopping import Stop, is_unread, show_warnings
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import MAY_BE_HIDDEN, ErrorCode, KafkaError
 from kohort.output import silence_out
 from kohort.types import TopicPartition
 
@@ -215,7 +215,8 @@ def _partitions(
     for topic in topics:
         known = consumer.partitions_for_topic(topic)
         if known is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
+            text = f"{topic}: there is no such topic, {MAY_BE_HIDDEN}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         missing = sorted(set(numbers or ()) - known)
         if missing:
             text = f"{topic} has {len(known)} partitions, and no {missing[0]}"

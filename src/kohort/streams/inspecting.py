@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.client.admin.values import GroupDescription, MemberDescription
-from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
+from kohort.errors import MAY_BE_HIDDEN, ErrorCode, KafkaError, RemoteProtocolError
 from kohort.region.settings import ClientSettings, admin_settings
 from kohort.streams.assignment.metadata import Claim, Word, decode_claim, decode_word
 from kohort.streams.assignment.plan import ASSIGNOR
@@ -114,7 +114,9 @@ async def _check_exists(admin: AsyncAdminClient, group: GroupDescription) -> Non
     if topic in await admin.list_topics():
         return
     if not group.members or group.assignor != ASSIGNOR:
-        raise MissingTopicError(f"there is no stream application {application!r}: no topic {topic}")
+        raise MissingTopicError(
+            f"there is no stream application {application!r}: no topic {topic}, {MAY_BE_HIDDEN}"
+        )
     raise MissingTopicError(
         f"topic {topic} is gone, although {len(group.members)} members of {application} run: it was"
         " deleted. They go on, but what becomes of their tasks is not known. Start all of them"

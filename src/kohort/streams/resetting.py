@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from kohort.client.admin.aio import AsyncAdminClient
-from kohort.errors import ErrorCode, KafkaError
+from kohort.errors import MAY_BE_HIDDEN, ErrorCode, KafkaError
 from kohort.region.settings import ClientSettings, admin_settings
 from kohort.streams.errors import MissingTopicError, StreamsError
 from kohort.streams.topics import control_topic
@@ -83,7 +83,7 @@ async def reset(application: str, settings: ClientSettings, *, execute: bool) ->
         if control_topic(application) not in present:
             raise MissingTopicError(
                 f"there is no stream application {application!r}: no topic"
-                f" {control_topic(application)}"
+                f" {control_topic(application)}, {MAY_BE_HIDDEN}"
             )
         is_group = await _check_stopped(admin, application)
         topics, foreign = topics_of(application, present)

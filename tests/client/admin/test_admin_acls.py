@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort import AdminClient, Producer
+from kohort import AdminClient, Producer, TopicPartition
 from kohort.broker import EmbeddedBroker, Security
 from kohort.client import AclBinding, AclBindingFilter, AsyncAdminClient
 from kohort.errors import KafkaError, PartialFailureError
@@ -89,6 +89,16 @@ def test_a_user_without_the_right_is_told_which(broker: EmbeddedBroker) -> None:
             bob.create_acls([WRITES])
         with pytest.raises(PartialFailureError, match="user to ALTER this cluster"):
             bob.delete_acls([AclBindingFilter()])
+
+
+def test_a_topic_that_is_not_shown_may_be_there(broker: EmbeddedBroker) -> None:
+    wanted = {TopicPartition("flights", 0): 0}
+    hidden = "flights-0: there is no such topic, or the client's user may not DESCRIBE it"
+    with (
+        AdminClient.from_config(broker.client_settings("bob")) as bob,
+        pytest.raises(PartialFailureError, match=hidden),
+    ):
+        bob.delete_records(wanted)
 
 
 def test_a_broker_without_acls_says_so() -> None:

@@ -10,7 +10,13 @@ from kohort.client.consumer.commits.offsets import shown
 from kohort.client.net.backoff import Backoff, Deadline
 from kohort.client.net.cluster import Cluster
 from kohort.client.net.metadata import ClusterMetadata
-from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, RemoteProtocolError
+from kohort.errors import (
+    MAY_BE_HIDDEN,
+    BrokerUnavailableError,
+    ErrorCode,
+    KafkaError,
+    RemoteProtocolError,
+)
 from kohort.types import TopicPartition
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -80,7 +86,11 @@ async def _try(
         known = metadata.partition(where)
         leader = metadata.leader(where)
         if known is None:
-            results[where] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shown(where))
+            known_topic = metadata.topics.get(where.topic)
+            is_there = known_topic is not None and known_topic.partitions
+            why = "" if is_there else f": there is no such topic, {MAY_BE_HIDDEN}"
+            text = shown(where) + why
+            results[where] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         elif leader is None:
             results[where] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, shown(where))
         else:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from kohort.client import AsyncConsumer, AsyncProducer, ConsumerRecord
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.client.admin.values import ConfigResource, NewTopic
-from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
+from kohort.errors import MAY_BE_HIDDEN, BrokerUnavailableError, ErrorCode, KafkaError, KohortError
 from kohort.region.errors import ControlTopicError, RegionError, RegionRecordError
 from kohort.region.log.policies import COMPACTED, keeps_all, watch_policies
 from kohort.region.machines.coding import VALUE_BYTES_MAX, decode, encode
@@ -217,7 +217,9 @@ class ControlLog:
         if self.topic in topics:
             return
         if not self._create:
-            raise ControlTopicError(f"there is no region {self.region!r}: no topic {self.topic}")
+            raise ControlTopicError(
+                f"there is no region {self.region!r}: no topic {self.topic}, {MAY_BE_HIDDEN}"
+            )
         await self._check_is_new(admin, topics)
         await self._check_creation(admin)
         topic = NewTopic(self.topic, 1, self._replication_factor, _CONFIGS)
