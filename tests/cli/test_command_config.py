@@ -8,6 +8,7 @@ import pytest
 
 from kohort.cli.command_config import read_command_config
 from kohort.errors import ConfigError
+from tests.cli.running import told as told_by
 
 
 def test_a_file_of_kafkas_own_tools(tmp_path: Path) -> None:
@@ -43,3 +44,16 @@ def test_settings_of_a_schema_registry_are_passed_over_with_a_warning(
     assert "line 2: schema.registry.url is a setting of another program" in told
     assert "line 3: basic.auth.user.info" in told
     assert "top-secret" not in told
+
+
+@pytest.mark.parametrize("command", [("topics", "list"), ("groups", "list"), ("consume", "t")])
+def test_a_misspelt_setting_is_a_wrong_usage_of_any_command(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocl=SSL\n")
+    config = ("-b", "127.0.0.1:1", "--command-config", str(file))
+    line = told_by(*command, *config, code=2)
+    assert "unknown setting security.protocl; did you mean security.protocol?" in " ".join(
+        line.replace("│", " ").split()
+    )

@@ -71,10 +71,11 @@ def client_settings(
 
 
 def admin_client(bootstrap_servers: str, command_config: Path | None) -> AdminClient:
-    """Return the admin client of a command."""
+    """Return the client of a command; see `fitting` for settings that it does not take."""
     from kohort.client import AdminClient
 
-    return AdminClient.from_config(client_settings(bootstrap_servers, command_config, {}, ()))
+    settings = client_settings(bootstrap_servers, command_config, {}, ())
+    return fitting(lambda: AdminClient.from_config(settings))
 
 
 def fitting(make: Callable[[], T]) -> T:
