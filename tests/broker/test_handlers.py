@@ -137,8 +137,18 @@ def test_every_version_of_every_api_is_answered(key: int, version: int, peer: Pe
     assert frame.decode_response(apis.response_class(key), version, data) is not None
 
 
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("peer", ""), ("a peer", "1")])
+def test_clients_say_what_they_are(name: str, version: str, peer: Peer) -> None:
+    """KIP-511: letters, digits, dots and hyphens, from version 3 on."""
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    answer = peer.ask(request, 3)
+    assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, ())
+    assert peer.ask(request, 2).error_code == 0
+
+
 def test_what_is_served_is_said(peer: Peer) -> None:
-    answer = peer.ask(ApiVersionsRequest(), 3)
+    request = ApiVersionsRequest(client_software_name="peer", client_software_version="1.0-rc1")
+    answer = peer.ask(request, 3)
     told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     served = {key: (served.first, served.last) for key, served in DEFAULT.items()}
     # what librdkafka demands before it compresses (KAFKA-18659); Kafka says it too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import cast
@@ -150,10 +151,16 @@ def _served(*pairs: tuple[type[Message], object]) -> dict[int, Served]:
     }
 
 
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+
 def api_versions(
-    broker: BrokerContext, _request: ApiVersionsRequest, _caller: Caller
+    broker: BrokerContext, request: ApiVersionsRequest, caller: Caller
 ) -> ApiVersionsResponse:
-    """Name all requests that are served."""
+    """Name all requests that are served, to a client that says what it is (KIP-511)."""
+    names = request.client_software_name, request.client_software_version
+    if caller.version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
     return _versions(broker.config.protocols, broker.config.transaction_version)
 
 

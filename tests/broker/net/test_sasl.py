@@ -31,6 +31,8 @@ from tests.broker.peer import Peer
 USERS = {"alice": "alice-secret"}
 CREDENTIALS = Credentials(USERS, MECHANISMS, Path("nowhere"), Storage())
 _AFTER_LOGIN = "SaslAuthenticate request received after successful authentication"
+VERSIONS = ApiVersionsRequest(client_software_name="peer", client_software_version="1.0")
+VERSIONS = ApiVersionsRequest(client_software_name="peer", client_software_version="1.0")
 METADATA = MetadataRequest(topics=()), 12
 
 
@@ -54,7 +56,7 @@ def log_in(peer: Peer, password: str, mechanism: str = "PLAIN") -> int:
 
 
 def test_who_has_logged_in_is_served(peer: Peer) -> None:
-    assert peer.ask(ApiVersionsRequest(), 3).error_code == 0  # clients ask that first
+    assert peer.ask(VERSIONS, 3).error_code == 0  # clients ask that first
     assert log_in(peer, "alice-secret") == 0
     assert peer.ask(*METADATA).brokers
 

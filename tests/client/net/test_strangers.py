@@ -255,6 +255,7 @@ def test_a_long_pause_is_told_where_records_are_read_without_a_loop(
         connection = BlockingConnection(host, int(port), "test", NEVER_MS)
         with closing(connection):
             connection._machine._events.append(Throttled(asked_ms=2**30, pause_ms=60_000))
-            answer = connection.request(ApiVersionsRequest(), NEVER_MS)
+            request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+            answer = connection.request(request, NEVER_MS)
     assert answer.error_code == 0
     assert "asks for a pause of 1073741824 ms" in caplog.text

@@ -26,6 +26,7 @@ SCRIPTS: dict[str, tuple[Any, ...]] = {
     "a second login": (PLAIN, RIGHT, PLAIN, RIGHT, METADATA),
     "two handshakes": (PLAIN, PLAIN, METADATA),
     "versions after a handshake": (PLAIN, VERSIONS, METADATA),
+    "a client without a name": (ApiVersionsRequest(), PLAIN, RIGHT, METADATA),
     "another user": (SCRAM, f"n,a=eve,n={USER},r=abc".encode(), METADATA),
     "a delegation token": (SCRAM, f"n,,n={USER},r=abc,tokenauth=true".encode(), METADATA),
     "channel binding": (SCRAM, f"y,,n={USER},r=abc".encode(), METADATA),
