@@ -225,7 +225,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def selection(self) -> str:
-        """A readable description of what is read."""
+        """The topics or partitions to read, for messages."""
         if self.pattern is not None:
             return f"topics that match {self.pattern!r}"
         if self.assigned:

@@ -62,7 +62,7 @@ class Lookup:
 
     @property
     def wanted(self) -> str:
-        """A readable description of what the query reads."""
+        """The topics or partitions that the query reads, for messages."""
         return self._options.selection
 
     @property

@@ -83,7 +83,7 @@ class Placing:
 
     @property
     def wanted(self) -> str:
-        """A readable description of what the query reads."""
+        """The topics or partitions that the query reads, for messages."""
         return self._lookup.wanted
 
     @property
