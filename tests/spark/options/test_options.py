@@ -241,10 +241,10 @@ def test_secrets_are_in_no_text() -> None:
         ({**NEEDED, "includeHeaders": "yes"}, "true or false"),
         ({**NEEDED, "startingOffsets": "newest"}, "must be earliest, latest, committed or JSON"),
         ({**NEEDED, "startingOffsets": '{"a":{"0":1.5}}'}, "or JSON"),
-        ({**NEEDED, "startingOffsets": '{"a":{"0":-3}}'}, "-3 is no offset"),
+        ({**NEEDED, "startingOffsets": '{"a":{"0":-3}}'}, "-3 is not an offset"),
         ({**NEEDED, "startingOffsets": '{"c":{"0":1}}'}, "subscribe does not"),
         ({**NEEDED, "endingOffsets": "earliest"}, "must be latest or JSON"),
-        ({**NEEDED, "endingOffsets": '{"a":{"0":-2}}'}, "-2 is no offset"),
+        ({**NEEDED, "endingOffsets": '{"a":{"0":-2}}'}, "-2 is not an offset"),
     ],
 )
 def test_what_is_wrong_is_named(raw: dict[str, str], says: str) -> None:
