@@ -215,7 +215,7 @@ def _partitions(
     for topic in topics:
         known = consumer.partitions_for_topic(topic)
         if known is None:
-            text = f"{topic}: there is no such topic, {MAY_BE_HIDDEN}"
+            text = f"{topic}: the topic does not exist, {MAY_BE_HIDDEN}"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         missing = sorted(set(numbers or ()) - known)
         if missing:

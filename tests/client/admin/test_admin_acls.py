@@ -93,7 +93,7 @@ def test_a_user_without_the_right_is_told_which(broker: EmbeddedBroker) -> None:
 
 def test_a_topic_that_is_not_shown_may_be_there(broker: EmbeddedBroker) -> None:
     wanted = {TopicPartition("flights", 0): 0}
-    hidden = "flights-0: there is no such topic, or the client's user may not DESCRIBE it"
+    hidden = "flights-0: the topic does not exist, or the client's user may not DESCRIBE it"
     with (
         AdminClient.from_config(broker.client_settings("bob")) as bob,
         pytest.raises(PartialFailureError, match=hidden),

@@ -88,7 +88,7 @@ async def _try(
         if known is None:
             known_topic = metadata.topics.get(where.topic)
             is_there = known_topic is not None and known_topic.partitions
-            why = "" if is_there else f": there is no such topic, {MAY_BE_HIDDEN}"
+            why = "" if is_there else f": the topic does not exist, {MAY_BE_HIDDEN}"
             text = shown(where) + why
             results[where] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         elif leader is None:
