@@ -246,7 +246,7 @@ def test_a_region_that_was_made_anew_does_not_write_into_the_old_ones_output(
         admin.delete_topics([f"{control}-state"])
     error = error_of(address, topic, tmp_path)
     assert isinstance(error, SinkError)
-    assert "its checkpoints have other numbers" in str(error)
+    assert "start a region of another name, with an output of its own" in str(error)
 
 
 def test_a_damaged_record_in_the_control_topic_is_passed_over(

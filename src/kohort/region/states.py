@@ -14,7 +14,8 @@ from kohort.client.admin.aio import AsyncAdminClient
 from kohort.client.admin.values import NewTopic
 from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
 from kohort.region.errors import RegionStateError, StateLimitError
-from kohort.region.log.control import BROKERS_CLOCK, check_topic, close_soon, state_topic
+from kohort.region.log.control import BROKERS_CLOCK, close_soon, state_topic
+from kohort.region.log.policies import check_topic
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.settings import (
     ClientSettings,

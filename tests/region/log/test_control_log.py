@@ -11,7 +11,8 @@ import pytest
 from immutables import Map
 
 from kohort.errors import ErrorCode, KafkaError
-from kohort.region.log.control import ControlLog, check_topic
+from kohort.region.log.control import ControlLog
+from kohort.region.log.policies import check_topic
 from kohort.region.machines.events import Asked
 from kohort.region.machines.records import RESET, Contribution, OperatorId, RegionRecord, ResetDone
 from tests.region.harness import P, Region

@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 from kohort.client import AsyncConsumer, AsyncProducer, ConsumerRecord
 from kohort.client.admin.aio import AsyncAdminClient
-from kohort.client.admin.values import ConfigResource, NewTopic
+from kohort.client.admin.values import NewTopic
 from kohort.errors import MAY_BE_HIDDEN, BrokerUnavailableError, ErrorCode, KafkaError, KohortError
 from kohort.region.errors import ControlTopicError, RegionError, RegionRecordError
-from kohort.region.log.policies import COMPACTED, keeps_all, watch_policies
+from kohort.region.log.policies import COMPACTED, LOST, check_topic, watch_policies
 from kohort.region.machines.coding import VALUE_BYTES_MAX, decode, encode
 from kohort.region.machines.facts import Fact
 from kohort.region.machines.reader import Reader
@@ -36,10 +36,6 @@ from kohort.types import TopicPartition
 log = logging.getLogger("kohort.region")
 
 PREFIX = "__kohort-region-"
-_LOST = (
-    "the positions and states of the region are gone with it. Start a region of another name, with "
-    "an output of its own"
-)
 # Brokers refuse records of a process whose clock is an hour ahead, unless their own clock counts.
 BROKERS_CLOCK: Mapping[str, str] = {"message.timestamp.type": "LogAppendTime"}
 _CONFIGS: Mapping[str, str] = {
@@ -50,8 +46,7 @@ _CONFIGS: Mapping[str, str] = {
 _POLL_MS = 1_000
 # How often to check that the topic is still the one that was opened.
 _LOOK_S = 5.0
-# How long brokers may take to know a new topic, and how often to ask them.
-_APPEARS_S = 30.0
+# How often to ask brokers that do not know a new topic yet.
 _AGAIN_S = 0.1
 # A broker that has just started may not know a topic yet. It is gone after this many misses.
 _LOOKS_WITHOUT = 2
@@ -89,52 +84,6 @@ async def close_soon(producer: AsyncProducer) -> None:
         await producer.close(_CLOSE_S)
     except KohortError as error:
         log.warning("the last records of an operator were not stored: %s", error)
-
-
-async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
-    """Check that one of a region's own topics can hold what the region keeps there.
-
-    Args:
-        admin: Asks the brokers.
-        topic: The control topic, or that of the states.
-
-    Raises:
-        ControlTopicError: It has several partitions, or is not compacted.
-        KafkaError: The brokers cannot be reached, or refuse.
-    """
-    count, policy = await _described(admin, topic)
-    if count != 1:
-        raise ControlTopicError(
-            f"{topic} has {count} partitions and must have one: the order of a region's records "
-            "is the order of one log. Delete it and let kohort make it"
-        )
-    if not keeps_all(policy):
-        raise ControlTopicError(
-            f"{topic} has cleanup.policy={policy} and must have compact: the state of a region "
-            "would be deleted. If the policy was changed, set it back. If the region worked "
-            "before, the topic was deleted and another client recreated it by asking for it: "
-            f"{_LOST}. If it never did, delete the topic and let kohort make it"
-        )
-
-
-async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
-    """Return how many partitions a topic has, and its clean-up policy.
-
-    Not every broker knows a new topic at once, so this asks again.
-    """
-    resource = ConfigResource("topic", topic)
-    end = asyncio.get_running_loop().time() + _APPEARS_S
-    while True:
-        try:
-            partitions = await admin.describe_topics([topic])
-            configs = await admin.describe_configs([resource])
-        except KafkaError as error:
-            is_new = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not is_new or asyncio.get_running_loop().time() > end:
-                raise
-            await asyncio.sleep(_AGAIN_S)
-        else:
-            return len(partitions[topic]), configs[resource]["cleanup.policy"].value or ""
 
 
 class ControlLog:
@@ -241,7 +190,7 @@ class ControlLog:
             if loop.time() > end:
                 raise ControlTopicError(
                     f"{self.topic} is missing, but {states} exists: the control topic was "
-                    f"deleted, {_LOST}. To use this name again, delete {states} as well; "
+                    f"deleted, {LOST}. To use this name again, delete {states} as well; "
                     "an output of its own is needed all the same"
                 )
             await asyncio.sleep(_AGAIN_S)
@@ -345,7 +294,7 @@ class ControlLog:
         if error.code not in _GONE:
             return error
         return ControlTopicError(
-            f"{self.topic} or records of it were deleted while the region ran ({error}): {_LOST}"
+            f"{self.topic} or records of it were deleted while the region ran ({error}): {LOST}"
         )
 
     async def _reach(self, consumer: AsyncConsumer) -> None:
@@ -378,7 +327,7 @@ class ControlLog:
         if self.topic_id and self.topic_id != str(found):
             raise ControlTopicError(
                 f"{self.topic} was deleted and recreated: its id was {self.topic_id} and is now "
-                f"{found}: {_LOST}"
+                f"{found}: {LOST}"
             )
         self.topic_id = str(found)
         self._identified.set()
@@ -395,7 +344,7 @@ class ControlLog:
                 return
         self._looks_without = 0 if is_there else self._looks_without + 1
         if self._looks_without >= _LOOKS_WITHOUT:
-            raise ControlTopicError(f"{self.topic} was deleted: {_LOST}")
+            raise ControlTopicError(f"{self.topic} was deleted: {LOST}")
 
     async def identified(self) -> str:
         """Wait until the id of the topic is known, and return it; `follow` must be running.

@@ -1,4 +1,4 @@
-"""Checks, while a region runs, that its own topics keep what it needs."""
+"""Checks that a region's own topics keep what it needs: when they are opened, and while it runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from collections.abc import Sequence
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.client.admin.values import ConfigResource
 from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.region.errors import ControlTopicError
 from kohort.region.settings import ClientSettings, admin_settings
 
 log = logging.getLogger("kohort.region")
 
 COMPACTED = "compact"
+LOST = (
+    "the positions and states of the region are gone with it. Start a region of another name, with "
+    "an output of its own"
+)
 _EVERY_S = 30.0
+# How long brokers may take to know a new topic, and how often to ask them.
+_APPEARS_S = 30.0
+_AGAIN_S = 0.1
 
 
 def keeps_all(policy: str) -> bool:
@@ -70,3 +78,49 @@ def _tell(region: str, topic: str, policy: str) -> None:
         "is lost so far, and workers go on; but none can start. Set cleanup.policy=%s again soon",
         region, topic, policy, COMPACTED, COMPACTED,
     )  # fmt: skip
+
+
+async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
+    """Check that one of a region's own topics can hold what the region keeps there.
+
+    Args:
+        admin: Asks the brokers.
+        topic: The control topic, or that of the states.
+
+    Raises:
+        ControlTopicError: It has several partitions, or is not compacted.
+        KafkaError: The brokers cannot be reached, or refuse.
+    """
+    count, policy = await _described(admin, topic)
+    if count != 1:
+        raise ControlTopicError(
+            f"{topic} has {count} partitions and must have one: the order of a region's records "
+            "is the order of one log. Delete it and let kohort make it"
+        )
+    if not keeps_all(policy):
+        raise ControlTopicError(
+            f"{topic} has cleanup.policy={policy} and must have compact: the state of a region "
+            "would be deleted. If the policy was changed, set it back. If the region worked "
+            "before, the topic was deleted and another client recreated it by asking for it: "
+            f"{LOST}. If it never did, delete the topic and let kohort make it"
+        )
+
+
+async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
+    """Return how many partitions a topic has, and its clean-up policy.
+
+    Not every broker knows a new topic at once, so this asks again.
+    """
+    resource = ConfigResource("topic", topic)
+    end = asyncio.get_running_loop().time() + _APPEARS_S
+    while True:
+        try:
+            partitions = await admin.describe_topics([topic])
+            configs = await admin.describe_configs([resource])
+        except KafkaError as error:
+            is_new = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_new or asyncio.get_running_loop().time() > end:
+                raise
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return len(partitions[topic]), configs[resource]["cleanup.policy"].value or ""
