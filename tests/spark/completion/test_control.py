@@ -155,7 +155,7 @@ def test_a_link_to_a_directory_is_refused(temporary: Path) -> None:
     elsewhere = temporary / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     (temporary / f"kohort-{os.geteuid()}").symlink_to(elsewhere)
-    with pytest.raises(ControlError, match="is no directory"):
+    with pytest.raises(ControlError, match="is not a directory"):
         application()
 
 

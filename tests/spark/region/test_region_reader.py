@@ -222,16 +222,23 @@ def test_the_present_end_is_read_behind_a_member_that_was_killed(
     """The group waits for its session, and gives out nothing until that is over."""
     monkeypatch.setattr(driver, "_SHARE_WAIT_S", 0.1)
     produce_numbers(bootstrap, topic, PARTITIONS, 100)
+    read_to_the_end(bootstrap, topic, tmp_path)  # a group with members is refused to a new region
+    produce_numbers(bootstrap, topic, PARTITIONS, 100)
     command = [sys.executable, "-c", MEMBER, bootstrap, topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as member:
         assert member.stdout is not None
         assert member.stdout.readline() == b"joined\n"
         member.kill()
-    played = Played(bootstrap, topic, tmp_path, protocol="eager")
+    read_to_the_end(bootstrap, topic, tmp_path)
+    assert visible(tmp_path) == 200
+
+
+def read_to_the_end(bootstrap: str, topic: str, out: Path) -> None:
+    """Run an `availableNow` query."""
+    played = Played(bootstrap, topic, out, protocol="eager")
     played.reader.prepareForTriggerAvailableNow()
     while played.offer():
         played.write()
-    assert visible(tmp_path) == 100
     played.reader.stop()
 
 

@@ -71,6 +71,7 @@ class Validator:
     """What a broker of MSK does with a token."""
 
     user: str | None = None
+    claimed = ""
 
     def answer(self, data: bytes) -> bytes:
         found = re.fullmatch(rb"n,,\x01auth=Bearer ([A-Za-z0-9_-]+)\x01\x01", data)
