@@ -165,11 +165,11 @@ def test_a_revocation_passes_the_files_of_the_page() -> None:
         broker.create_topic("topic", PARTITIONS)
         with _consumer(broker) as first:
             while len(first.assignment()) < PARTITIONS:
-                first.poll(0.05)
+                first.poll(50)
             with _consumer(broker) as second, passed.recording():
                 while len(first.assignment()) == PARTITIONS:
-                    first.poll(0.05)
-                    second.poll(0.05)
+                    first.poll(50)
+                    second.poll(50)
     assert passed.reached == set(stations)
     assert sorted(passed.files) == sorted(files_of_trip("One cooperative revocation"))
 
@@ -180,7 +180,7 @@ def _produce(broker: EmbeddedBroker) -> None:
             producer.send("topic", b"value", partition=partition)
 
 
-def _consumer(broker: EmbeddedBroker) -> Consumer[bytes, bytes]:
+def _consumer(broker: EmbeddedBroker) -> Consumer:
     consumer = Consumer(
         bootstrap_servers=broker.bootstrap_servers,
         group_id="group",
@@ -193,8 +193,8 @@ def _consumer(broker: EmbeddedBroker) -> Consumer[bytes, bytes]:
     return consumer
 
 
-def _read(consumer: Consumer[bytes, bytes], count: int) -> bool:
+def _read(consumer: Consumer, count: int) -> bool:
     """Read until there are that many records."""
     while count > 0:
-        count -= len(consumer.poll(0.2))
+        count -= len(consumer.poll(200))
     return True
