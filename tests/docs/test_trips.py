@@ -111,7 +111,7 @@ def test_a_heartbeat_passes_the_files_of_the_page() -> None:
 def _stable_member(peer: Peer) -> HeartbeatRequest:
     """Join as the only member of a group and return its heartbeat."""
     protocol = JoinGroupRequestProtocol(
-        name="range", metadata=encode_subscription(Subscription(topics=("topic",)))
+        name="range", metadata=encode_subscription(Subscription(topics=frozenset({"topic"})))
     )
     join = JoinGroupRequest(
         group_id="group",
