@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from typing import ClassVar
 
-from kohort.group.assignors import _border
+from kohort.group.assignors._border import withhold
 from kohort.group.assignors.interface import (
     Assignment,
     Assignor,
@@ -41,7 +41,7 @@ class CooperativeStickyAssignor(Assignor):
         """Return the partitions each member may take at once; settle claims first (KIP-792)."""
         problem = build(cluster, subscriptions)
         assigned = solve(problem)
-        _border.withhold(problem.owner, problem.claimed, assigned)
+        withhold(problem.owner, problem.claimed, assigned)
         return by_member(problem, assigned)
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - the same for all

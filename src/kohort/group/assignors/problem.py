@@ -15,7 +15,14 @@ from itertools import accumulate, pairwise, repeat
 
 from msgspec import Struct
 
-from kohort.group.assignors import _border
+from kohort.group.assignors._border import (
+    add_pairs,
+    count_owned,
+    place,
+    read_owned,
+    read_wanted,
+    turned,
+)
 from kohort.group.assignors._flow import Flow
 from kohort.group.assignors.interface import ClusterView, java_sorted, member_order
 from kohort.group.assignors.ownership import settle_claims
@@ -110,12 +117,12 @@ def solve(problem: Problem) -> array[int]:
     count, classes = len(problem.members), problem.classes
     if not classes.size:
         return problem.owner
-    owned = _border.count_owned(
+    owned = count_owned(
         problem.owner, classes.of, classes.row, classes.start, classes.member, count
     )
     flow = Flow(count, classes.size, classes.start, classes.member, owned, classes.far)
     carried = flow.solve()
-    return _border.place(
+    return place(
         problem.owner,
         classes.of,
         classes.row,
@@ -158,7 +165,7 @@ def with_names(
     integers: list[int] = []
     for topic, (first, last) in zip(topics, pairwise(starts), strict=True):
         integers += range(len(integers), last - first)
-        _border.add_pairs(lists, assigned, topic, first, integers[: last - first], pairs)
+        add_pairs(lists, assigned, topic, first, integers[: last - first], pairs)
     return dict(zip(members, lists, strict=True))
 
 
@@ -189,8 +196,8 @@ class Wishes(Struct, frozen=True, kw_only=True):
         topics = tuple(java_sorted(name for name, count in cluster.partitions.items() if count))
         numbers = {topic: number for number, topic in enumerate(topics)}
         wishes, of_member = _alike(wanted)
-        start, topic = _border.read_wanted(wishes, numbers)
-        ends, wish = _border.turned(_one_each(len(wishes)), start, topic, len(topics))
+        start, topic = read_wanted(wishes, numbers)
+        ends, wish = turned(_one_each(len(wishes)), start, topic, len(topics))
         rows: dict[bytes, int] = {}
         row_of = [
             rows.setdefault(wish[first:last].tobytes(), len(rows)) for first, last in pairwise(ends)
@@ -233,8 +240,8 @@ def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[in
 def _with_members(rows: list[array[int]], wishes: int, of_member: array[int]) -> list[array[int]]:
     """Return sets of members, given as sets of wishes."""
     start = array("i", accumulate(map(len, rows), initial=0))
-    of_wish_start, row = _border.turned(_one_each(len(rows)), start, _joined(rows), wishes)
-    ends, members = _border.turned(of_member, of_wish_start, row, len(rows))
+    of_wish_start, row = turned(_one_each(len(rows)), start, _joined(rows), wishes)
+    ends, members = turned(of_member, of_wish_start, row, len(rows))
     return [members[first:last] for first, last in pairwise(ends)]
 
 
@@ -343,7 +350,7 @@ def _read_owned(
     wanted_by = array("i", (NOBODY,)) * len(wishes.topics)
     twice = False
     for first in range(0, len(owned), _AT_ONCE):
-        twice |= _border.read_owned(
+        twice |= read_owned(
             first,
             owned[first : first + _AT_ONCE],
             wishes.of_member,

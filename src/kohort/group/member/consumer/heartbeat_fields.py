@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
+from kohort.group.member.config import MemberConfig
+from kohort.group.member.consumer.session import HeartbeatFields, MemberSession, TopicIdPartition
 from kohort.wire.messages.consumer_group import (
-    ClientAssignor,
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
 
-if TYPE_CHECKING:
-    from kohort.group.member.config import MemberConfig
-    from kohort.group.member.consumer.session import MemberSession, TopicIdPartition
-
 NO_PATTERN = ""
-
-
-class HeartbeatFields(Struct, frozen=True):
-    """The fields that a heartbeat may leave out when the coordinator knows them.
-
-    Attributes:
-        rebalance_timeout_ms: Time to give partitions up in.
-        rack_id: Where the member runs.
-        topics: What it subscribes to.
-        pattern: Or the regular expression; empty to take an earlier one back.
-        server_assignor: The server-side assignor it asks for.
-        partitions: The partitions it claims to own; None: send them again.
-        client_assignors: The assignors it can run itself (K60), None where it has none.
-    """
-
-    rebalance_timeout_ms: int
-    rack_id: str | None
-    topics: tuple[str, ...]
-    pattern: str | None
-    server_assignor: str | None
-    partitions: frozenset[TopicIdPartition] | None
-    client_assignors: tuple[ClientAssignor, ...] | None = None
 
 
 def present_fields(config: MemberConfig, session: MemberSession) -> HeartbeatFields:

@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from kohort.group.effects import Callback, Send
 from kohort.group.events import Ownership
 from kohort.group.machine import State, TableError
-from kohort.group.member.consumer.heartbeat_fields import HeartbeatFields
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.group.member.offers import Offer
 from kohort.group.member.session import MemberDecision, Sent, Session
@@ -78,6 +77,28 @@ class TopicIdPartition(NamedTuple):
 
 
 Partitions = frozenset[TopicIdPartition]
+
+
+class HeartbeatFields(Struct, frozen=True):
+    """The fields that a heartbeat may leave out when the coordinator knows them.
+
+    Attributes:
+        rebalance_timeout_ms: Time to give partitions up in.
+        rack_id: Where the member runs.
+        topics: What it subscribes to.
+        pattern: Or the regular expression; empty to take an earlier one back.
+        server_assignor: The server-side assignor it asks for.
+        partitions: The partitions it claims to own; None: send them again.
+        client_assignors: The assignors it can run itself (K60), None where it has none.
+    """
+
+    rebalance_timeout_ms: int
+    rack_id: str | None
+    topics: tuple[str, ...]
+    pattern: str | None
+    server_assignor: str | None
+    partitions: frozenset[TopicIdPartition] | None
+    client_assignors: tuple[ClientAssignor, ...] | None = None
 
 
 class Computation(Struct, frozen=True):
