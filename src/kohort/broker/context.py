@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
@@ -12,6 +12,7 @@ from kohort.broker.authorization.acls import ANONYMOUS, Rights
 from kohort.broker.faults import Faults
 from kohort.errors import ErrorCode, KafkaError
 from kohort.types import TopicPartition
+from kohort.wire.codec.schema import Message
 
 if TYPE_CHECKING:
     import uuid
@@ -98,3 +99,10 @@ class Caller(Struct, frozen=True):
     client_id: str
     host: str
     rights: Rights = Rights(None, ANONYMOUS, "")
+
+
+Answer: TypeAlias = Message | Awaitable[Message] | None
+"""A response, now or later; None where the request expects none."""
+
+Handler: TypeAlias = Callable[[BrokerContext, Message, Caller], Answer]
+"""Answers one kind of request."""

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from kohort.broker import faults
 from kohort.broker.authorization.acls import ANONYMOUS, Rights
-from kohort.broker.authorization.permitting import permitted
-from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.authorization.enforcement import handle_permitted
+from kohort.broker.context import BrokerContext, Caller, Handler
 from kohort.broker.handlers import (
     acls,
     alter_configs,
@@ -120,8 +120,6 @@ from kohort.wire.messages.txn_requests import (
 # Only Produce carries records. Anything else of this size would make us build millions of
 # objects: each byte of an array of empty strings costs 32 bytes of memory.
 _MAX_CONTROL_FRAME = 8 * 1024 * 1024
-
-Handler = Callable[[BrokerContext, Message, Caller], "Message | Awaitable[Message] | None"]
 
 
 class Served(Struct, frozen=True):
@@ -301,7 +299,7 @@ def serve(
         return _encoded(faults.throttled(answer, pause_ms), version, correlation_id)
 
     def handled() -> list[Buffer] | Awaitable[list[Buffer]] | None:
-        answer = permitted(served.handler, broker, request.message, caller)
+        answer = handle_permitted(served.handler, broker, request.message, caller)
         if isinstance(answer, Awaitable):
             return _later(answer, encoded)
         return None if answer is None else encoded(answer)

@@ -25,7 +25,7 @@ from kohort.broker import EmbeddedBroker, Security
 from kohort.broker.log.directory import DataDirectoryError
 from kohort.broker.log.storage import Storage
 from kohort.broker.net.credentials import Credentials, ScramCredential
-from kohort.broker.net.sasl import MECHANISMS, RefusedError
+from kohort.broker.net.sasl_mechanisms import MECHANISMS, RefusedError
 from kohort.client import AdminClient as OurAdmin
 from kohort.errors import AuthenticationError, KafkaError
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from kohort.broker import BrokerConfig, EmbeddedBroker, Security
 from kohort.broker.log.storage import Storage
 from kohort.broker.net.credentials import Credentials
-from kohort.broker.net.newcomers import SparingLog
-from kohort.broker.net.sasl import MECHANISMS, RefusedError
+from kohort.broker.net.sasl_mechanisms import MECHANISMS, RefusedError
+from kohort.broker.net.unauthenticated import RateLimitedLog
 from kohort.errors import ConfigError, ErrorCode
 from kohort.wire.codec.limits import DEFAULT_LIMITS
 from kohort.wire.messages.api_versions import ApiVersionsRequest
@@ -112,7 +112,7 @@ def test_bad_bytes_before_a_login_do_not_fill_the_log(caplog: pytest.LogCaptureF
 
 def test_a_line_says_how_many_were_left_out(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    log = SparingLog(lambda: now)
+    log = RateLimitedLog(lambda: now)
     for number in range(15):
         log.warning("number %d", number)
     now = 60.0

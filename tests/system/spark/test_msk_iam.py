@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.broker import EmbeddedBroker, Security
-from kohort.broker.net.sasl import MECHANISMS
+from kohort.broker.net.sasl_mechanisms import MECHANISMS
 from tests.client.net.security.test_msk_iam import (
     KEY_ID,
     REGION_NAME,

@@ -6,17 +6,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from kohort.broker.faults import DisconnectError, LastAnswer
 from kohort.broker.net.receiver import FrameReceiver
+from kohort.broker.net.unauthenticated import UnauthenticatedConnections
 from kohort.errors import RemoteProtocolError
 from kohort.wire.codec.frame import ForeignProtocolError
 from kohort.wire.codec.limits import Limits
 from kohort.wire.codec.schema import Buffer
-
-if TYPE_CHECKING:
-    from kohort.broker.net.newcomers import Newcomers
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +42,7 @@ class Connection(asyncio.BufferedProtocol):
         serve: Serve,
         open_connections: set[Connection],
         limits: Limits,
-        newcomers: Newcomers | None = None,
+        newcomers: UnauthenticatedConnections | None = None,
     ) -> None:
         """Make the protocol of a new connection.
 

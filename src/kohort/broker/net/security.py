@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from kohort.broker.net.certificates import Certificates
-from kohort.broker.net.sasl import MECHANISMS
+from kohort.broker.net.sasl_mechanisms import MECHANISMS
 from kohort.errors import ConfigError
 
 Protocol = Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]

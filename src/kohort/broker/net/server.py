@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from ssl import SSLContext, SSLError
+from typing import cast
 
 from kohort.broker import dispatch
 from kohort.broker.appends import Appends
@@ -26,9 +28,9 @@ from kohort.broker.net import advertised
 from kohort.broker.net.connection import Answer, Connection
 from kohort.broker.net.credentials import Credentials
 from kohort.broker.net.descriptors import Shortage
-from kohort.broker.net.newcomers import Newcomers, TlsHandshake
 from kohort.broker.net.sasl import Gate, ServeUser
 from kohort.broker.net.security import Security
+from kohort.broker.net.unauthenticated import RateLimitedLog, UnauthenticatedConnections
 from kohort.errors import KohortError
 from kohort.group.events import GroupEvent
 from kohort.wire.codec.limits import DEFAULT_LIMITS
@@ -152,16 +154,18 @@ class Broker:
         config, security = self._config, self._config.security
         tls = None if security is None else security.context()
         loop = asyncio.get_running_loop()
-        newcomers = Newcomers(config.max_unauthenticated_connections, loop.time)
+        unauthenticated = UnauthenticatedConnections(
+            config.max_unauthenticated_connections, loop.time
+        )
 
         def connect() -> asyncio.BaseProtocol:
             if len(self._connections) >= config.max_connections:
                 return _TurnedAway()
-            connection = self._connection(context, newcomers)
+            connection = self._connection(context, unauthenticated)
             if security is None or tls is None:
                 return connection
             is_enough = not security.mechanisms
-            return TlsHandshake(connection, tls, is_enough, newcomers.log)
+            return TlsHandshake(connection, tls, is_enough, unauthenticated.log)
 
         try:
             self._server = await loop.create_server(connect, config.host, config.port)
@@ -170,14 +174,16 @@ class Broker:
         self.port = self._server.sockets[0].getsockname()[1]
         self._shortage = Shortage(loop, self.port)
 
-    def _connection(self, context: BrokerContext, newcomers: Newcomers) -> Connection:
+    def _connection(
+        self, context: BrokerContext, unauthenticated: UnauthenticatedConnections
+    ) -> Connection:
         serve, security = partial(dispatch.serve, context), self._config.security
         if security is None:
             return Connection(serve, self._connections, DEFAULT_LIMITS)
         if not security.mechanisms:
-            return _certified(serve, self._connections, newcomers)
-        gate = Gate(security, context.credentials, serve, newcomers.log)
-        connection = Connection(gate.serve, self._connections, DEFAULT_LIMITS, newcomers)
+            return _certified(serve, self._connections, unauthenticated)
+        gate = Gate(security, context.credentials, serve, unauthenticated.log)
+        connection = Connection(gate.serve, self._connections, DEFAULT_LIMITS, unauthenticated)
         gate.when_in = connection.authenticated
         return connection
 
@@ -283,13 +289,15 @@ def _acls(security: Security | None, data: DataDirectory) -> Acls | None:
     return Acls(principals, data.path / "acls.json", data.storage)
 
 
-def _certified(serve: ServeUser, connections: set[Connection], newcomers: Newcomers) -> Connection:
+def _certified(
+    serve: ServeUser, connections: set[Connection], unauthenticated: UnauthenticatedConnections
+) -> Connection:
     """Return a connection whose client is known by its certificate, if it has one."""
 
     def serve_subject(data: memoryview, host: str) -> Answer | Awaitable[Answer]:
         return serve(data, host, principal_of(connection.certificate))
 
-    connection = Connection(serve_subject, connections, DEFAULT_LIMITS, newcomers)
+    connection = Connection(serve_subject, connections, DEFAULT_LIMITS, unauthenticated)
     return connection
 
 
@@ -312,3 +320,48 @@ class _TurnedAway(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
+
+
+class TlsHandshake(asyncio.Protocol):
+    """A connection that was accepted and begins TLS; when it has, it is the `Connection`'s.
+
+    Args:
+        connection: What serves its requests then.
+        context: What TLS works with.
+        is_enough: Whether its client has authenticated with the handshake.
+        log: Takes a line about one that fails.
+    """
+
+    def __init__(
+        self, connection: Connection, context: SSLContext, is_enough: bool, log: RateLimitedLog
+    ) -> None:
+        self._connection = connection
+        self._log = log
+        self._context = context
+        self._is_enough = is_enough
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; the connection counts from now on."""
+        plain = cast("asyncio.Transport", transport)
+        plain.pause_reading()  # the first bytes are for TLS
+        self._connection.accepted(plain)
+        self._task = asyncio.get_running_loop().create_task(self._shake_hands(plain))
+
+    async def _shake_hands(self, plain: asyncio.Transport) -> None:
+        connection, loop = self._connection, asyncio.get_running_loop()
+        peer = plain.get_extra_info("peername")
+        try:
+            made = await loop.start_tls(plain, connection, self._context, server_side=True)
+        except OSError as error:
+            warn = self._log.warning if isinstance(error, SSLError) else logger.info
+            host = f"/{peer[0]}" if peer else "a client"
+            warn("closing the connection of %s: no TLS handshake: %s", host, error)
+            error.__traceback__ = None  # or a cycle would keep the buffers of TLS
+            made = None
+        if made is None or plain.is_closing():
+            connection.connection_lost(None)
+            return
+        if self._is_enough:
+            connection.authenticated()
+        connection.connection_made(made)

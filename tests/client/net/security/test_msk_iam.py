@@ -16,7 +16,7 @@ import pytest
 
 from kohort import AdminClient
 from kohort.broker import EmbeddedBroker, Security
-from kohort.broker.net.sasl import MECHANISMS, RefusedError
+from kohort.broker.net.sasl_mechanisms import MECHANISMS, RefusedError
 from kohort.client.config.definitions import AdminConfig, make, make_from_kafka
 from kohort.client.net.security.context import security_of
 from kohort.client.net.security.msk_iam import IamTokens

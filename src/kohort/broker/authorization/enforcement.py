@@ -1,42 +1,40 @@
-"""Answers what ACLs deny with errors, and has the rest of a request handled.
+"""Enforces ACLs: answers the denied part of a request with errors and handles the rest.
 
-Kafka asks for rights resource by resource: of a request for several topics those that the client
-may not use get an error, and the others are served.
+Kafka checks rights per resource: in a request for several topics, each topic that the client may
+not use gets an error, and the others are served.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from kohort.broker.authorization.denied import denied, denied_parts
 from kohort.broker.authorization.rights_needed import RULES, Items, Rule
 from kohort.broker.authorization.rights_shown import shown
-from kohort.broker.context import BrokerContext, Caller
+from kohort.broker.context import Answer, BrokerContext, Caller, Handler
 from kohort.broker.handlers.groups import then
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.values import replace
 from kohort.wire.codec.schema import Message
 
-if TYPE_CHECKING:
-    from kohort.broker.dispatch import Handler
 
-Answer = Message | Awaitable[Message] | None
-
-
-def permitted(handler: Handler, broker: BrokerContext, request: Message, caller: Caller) -> Answer:
-    """Handle what the caller may ask for, and answer the rest with errors.
+def handle_permitted(
+    handler: Handler, broker: BrokerContext, request: Message, caller: Caller
+) -> Answer:
+    """Handle the permitted part of a request, and answer the rest with errors.
 
     Raises:
-        RemoteProtocolError: It wants no answer, and something is denied.
+        RemoteProtocolError: Something is denied, and the request expects no response.
     """
     if caller.rights.acls is None:
         return handler(broker, request, caller)
-    answer = _permitted(handler, broker, request, caller)
+    answer = _permitted_part(handler, broker, request, caller)
     return answer and then(answer, lambda done: shown(request, done, caller.rights))
 
 
-def _permitted(handler: Handler, broker: BrokerContext, request: Message, caller: Caller) -> Answer:
+def _permitted_part(
+    handler: Handler, broker: BrokerContext, request: Message, caller: Caller
+) -> Answer:
     rule = RULES.get(type(request), Rule())
     code = None if rule.whole is None else rule.whole(broker, request, caller.rights)
     if code is not None:

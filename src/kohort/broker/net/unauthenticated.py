@@ -1,15 +1,10 @@
-"""Connections whose clients have not authenticated: how many there may be, and which one goes."""
+"""Connections that have yet to authenticate: a bound on their number, and on the log lines."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from ssl import SSLContext, SSLError
-from typing import TYPE_CHECKING, cast
-
-if TYPE_CHECKING:
-    from kohort.broker.net.connection import Connection
+from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +12,7 @@ _QUIET_S = 60.0
 _LINES = 10
 
 
-class SparingLog:
+class RateLimitedLog:
     """Logs WARNINGs that a stranger can bring about as often as it likes.
 
     So many a minute are logged; the last of them says so, and the next one how many were left out.
@@ -47,7 +42,14 @@ class SparingLog:
         logger.warning(text, *values)
 
 
-class Newcomers:
+class Closable(Protocol):
+    """A connection, as far as it matters here."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class UnauthenticatedConnections:
     """The connections that have yet to authenticate, the oldest first.
 
     When there are too many the oldest is closed: a client that goes on authenticating is soon none
@@ -64,8 +66,8 @@ class Newcomers:
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
         self._limit = limit
         self._clock = clock
-        self.log = SparingLog(clock)
-        self._waiting: dict[Connection, None] = {}
+        self.log = RateLimitedLog(clock)
+        self._waiting: dict[Closable, None] = {}
         self._closed = 0
         self._quiet_until = float("-inf")
 
@@ -73,7 +75,7 @@ class Newcomers:
         """Return how many there are."""
         return len(self._waiting)
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, connection: Closable) -> None:
         """Note one, and close the oldest if it is one too many."""
         self._waiting[connection] = None
         if len(self._waiting) > self._limit:
@@ -82,7 +84,7 @@ class Newcomers:
             oldest.close()
             self._tell()
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: Closable) -> None:
         """Forget one that has authenticated, or is closed."""
         self._waiting.pop(connection, None)
 
@@ -98,48 +100,3 @@ class Newcomers:
             self._limit,
             self._closed,
         )
-
-
-class TlsHandshake(asyncio.Protocol):
-    """A connection that was accepted and begins TLS; when it has, it is the `Connection`'s.
-
-    Args:
-        connection: What serves its requests then.
-        context: What TLS works with.
-        is_enough: Whether its client has authenticated with the handshake.
-        log: Takes a line about one that fails.
-    """
-
-    def __init__(
-        self, connection: Connection, context: SSLContext, is_enough: bool, log: SparingLog
-    ) -> None:
-        self._connection = connection
-        self._log = log
-        self._context = context
-        self._is_enough = is_enough
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; the connection counts from now on."""
-        plain = cast("asyncio.Transport", transport)
-        plain.pause_reading()  # the first bytes are for TLS
-        self._connection.accepted(plain)
-        self._task = asyncio.get_running_loop().create_task(self._shake_hands(plain))
-
-    async def _shake_hands(self, plain: asyncio.Transport) -> None:
-        connection, loop = self._connection, asyncio.get_running_loop()
-        peer = plain.get_extra_info("peername")
-        try:
-            made = await loop.start_tls(plain, connection, self._context, server_side=True)
-        except OSError as error:
-            warn = self._log.warning if isinstance(error, SSLError) else logger.info
-            host = f"/{peer[0]}" if peer else "a client"
-            warn("closing the connection of %s: no TLS handshake: %s", host, error)
-            error.__traceback__ = None  # or a cycle would keep the buffers of TLS
-            made = None
-        if made is None or plain.is_closing():
-            connection.connection_lost(None)
-            return
-        if self._is_enough:
-            connection.authenticated()
-        connection.connection_made(made)
