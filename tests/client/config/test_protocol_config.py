@@ -10,8 +10,8 @@ import pytest
 
 from kohort.client import AsyncConsumer, Consumer
 from kohort.client.config.definitions import ConsumerConfig, make
-from kohort.client.consumer.membership.patterns import whole_name
-from kohort.client.consumer.membership.shell import member_config
+from kohort.client.consumer.membership.consumer import whole_name
+from kohort.client.consumer.membership.factory import member_config
 from kohort.errors import ConfigError
 from kohort.group.member.config import MemberConfig
 from kohort.spark.options.source import OptionError, parse_options

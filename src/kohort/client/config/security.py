@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from kohort.client.config.contradictions import dotted
+from kohort.client.config.iam_options import IAM, check_iam
 from kohort.client.config.jaas import JaasEntry, parse_jaas
 from kohort.client.config.kerberos_options import KERBEROS, check_kerberos, service_of
 from kohort.client.net.proxy import Proxy
-from kohort.client.net.security.msk_iam import IAM, check_iam
 from kohort.errors import ConfigError
 from kohort.values import defaults
 

@@ -64,6 +64,8 @@ class Consumer(GroupCalls):
         ConfigError: A setting is unknown or malformed.
     """
 
+    _async: AsyncConsumer
+
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._async = AsyncConsumer(*topics, **settings)
         self._async.is_owned = True

@@ -17,8 +17,8 @@ from kohort.client.consumer.commits.committer import Committer, Offsets, cancell
 from kohort.client.consumer.fetcher import Fetcher
 from kohort.client.consumer.last_poll import Undone
 from kohort.client.consumer.listener import Listening, Listens
-from kohort.client.consumer.membership.patterns import whole_name
-from kohort.client.consumer.membership.shell import Membership, make_membership
+from kohort.client.consumer.membership.factory import make_membership
+from kohort.client.consumer.membership.shell import Membership
 from kohort.client.consumer.partitions import Partitions
 from kohort.client.consumer.poll_waiter import Handover
 from kohort.client.consumer.positions import Positions
@@ -121,7 +121,7 @@ class ConsumerCore:
             self.callbacks.listener = listener
         self._broker_pattern = self._pattern = None
         if self.config.group_protocol == "consumer" and isinstance(pattern, str):
-            self._broker_pattern = whole_name(pattern)
+            self._broker_pattern = pattern
         elif pattern is not None:
             self._pattern = re.compile(pattern)
         self.topics = frozenset(topics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kohort.client.blocking.facade import BlockingFace
 from kohort.client.config import arguments
@@ -13,9 +13,6 @@ from kohort.client.consumer.membership.metrics import GROUP
 from kohort.client.measures import CONSUMER, FETCHES, Metrics, precise_ms
 from kohort.errors import CommitFailedError, ConfigError, ErrorCode
 from kohort.types import ConsumerGroupMetadata
-
-if TYPE_CHECKING:
-    from kohort.client.consumer.aio import AsyncConsumer
 
 T = TypeVar("T")
 
@@ -112,7 +109,7 @@ class AsyncGroupCalls(AsyncPositions):
 class GroupCalls(BlockingFace):
     """The calls of `Consumer` about its group."""
 
-    _async: AsyncConsumer
+    _async: AsyncGroupCalls
 
     @property
     def client_id(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from kohort.client.blocking.executor import aside
 from kohort.client.config.definitions import ConsumerConfig
-from kohort.client.consumer.membership.shell import Membership, member_config
+from kohort.client.consumer.membership.shell import Membership
 from kohort.client.consumer.membership.unread_topics import warn_of_unread
 from kohort.client.net.backoff import Deadline
 from kohort.client.net.cluster import Cluster
@@ -33,12 +33,12 @@ class ClassicMembership(Membership):
 
     def __init__(
         self,
+        member: ClassicMember,
         cluster: Cluster,
         coordinator: Coordinator,
         config: ConsumerConfig,
         on_change: Callable[[], None],
     ) -> None:
-        member = ClassicMember(member_config(config), config.assignors())
         super().__init__(member, cluster, coordinator, config, on_change)
         self._counts: Mapping[str, int] | None = None
         self._may_lack = config.group_instance_id is not None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import uuid
 from collections.abc import Callable, Mapping
 
 from kohort.client.blocking.executor import aside
 from kohort.client.config.definitions import ConsumerConfig
-from kohort.client.consumer.membership.shell import Membership, member_config
+from kohort.client.consumer.membership.shell import Membership
 from kohort.client.net.backoff import Backoff, Deadline
 from kohort.client.net.cluster import Cluster
 from kohort.client.net.coordinator import Coordinator
@@ -26,6 +27,9 @@ from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 log = logging.getLogger("kohort.client")
 
+# Ends in a `.*` that is neither escaped nor a part of one alternative only.
+_OPEN_END = re.compile(r"(?:[^|\\]|\\.)*(?<!\\)\.\*")
+
 
 class ConsumerMembership(Membership):
     """One member of one group of the consumer protocol; see `Membership`."""
@@ -35,13 +39,12 @@ class ConsumerMembership(Membership):
 
     def __init__(
         self,
+        member: ConsumerMember,
         cluster: Cluster,
         coordinator: Coordinator,
         config: ConsumerConfig,
         on_change: Callable[[], None],
     ) -> None:
-        assignors = config.local_assignors()
-        member = ConsumerMember(member_config(config), _new_member_id(), assignors=assignors)
         super().__init__(member, cluster, coordinator, config, on_change)
         self._asking_names = False
         cluster.on_metadata.append(self._learn_names)
@@ -56,8 +59,8 @@ class ConsumerMembership(Membership):
         if failed.is_failed and (topics or pattern is not None):
             first_token = failed.session.next_token
             assignors = tuple(failed.assignors.values())
-            self.member = ConsumerMember(failed.config, _new_member_id(), first_token, assignors)
-        super().subscribe(topics, pattern)
+            self.member = ConsumerMember(failed.config, new_member_id(), first_token, assignors)
+        super().subscribe(topics, None if pattern is None else whole_name(pattern))
 
     @property
     def asks_as(self) -> CommitIdentity | None:
@@ -137,6 +140,18 @@ class ConsumerMembership(Membership):
         )
 
 
-def _new_member_id() -> str:
+def new_member_id() -> str:
     """Return an id that no member had before (KIP-1082)."""
     return str(uuid.uuid4())
+
+
+def whole_name(pattern: str) -> str:
+    """Return a pattern that matches whole names where `pattern` matches from their start.
+
+    The broker wants a whole name to match, this client's own patterns only its beginning. Changing
+    `group_protocol` must not change the topics that a pattern means.
+
+    Args:
+        pattern: A regular expression in RE2's syntax, which is also Python's but for backtracking.
+    """
+    return pattern if _OPEN_END.fullmatch(pattern) else f"(?:{pattern}).*"

@@ -1,17 +1,13 @@
 """Runs a member machine of `kohort.group`: clock, requests and jobs, no logic of its own.
 
 The machine's calls into the application wait in `callbacks` until a poll takes them. What only one
-of the group protocols needs is in `classic` and `consumer`. Only the one that
-is used is imported: a member that starts faster is missed for less time.
+of the group protocols needs is in `classic` and `consumer`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import socket
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
@@ -19,7 +15,7 @@ from typing import Any, TypeAlias
 from kohort.client.config.definitions import ConsumerConfig
 from kohort.client.consumer.membership.fencing import explanation
 from kohort.client.consumer.membership.log import GroupLog
-from kohort.client.net.backoff import CHANCE, JITTER, is_denied, needs_help
+from kohort.client.net.backoff import is_denied, needs_help
 from kohort.client.net.cluster import Cluster, Purpose
 from kohort.client.net.coordinator import Coordinator
 from kohort.client.net.transport import now_ms
@@ -33,7 +29,6 @@ from kohort.errors import (
 from kohort.group.effects import Callback, MemberJob, Send
 from kohort.group.events import AssignorUnsupported, GroupEvent
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
 from kohort.group.member.events import (
     Closing,
     CommitAnswered,
@@ -68,11 +63,6 @@ _FATAL = "FATAL"
 _QUIET_MS = 10_000
 # More polls in a max.poll.interval need not be told apart.
 _MOST_POLLS = 1_000
-# The members of a classic group get their assignments at one moment and beat in step from then on.
-# When one is killed, its session ends a session time-out after a moment at which all of them beat;
-# this long after that end they beat again. A member that is early learns of it one interval later,
-# and all wait for it.
-_AFTER_SESSION_MS = 40
 
 
 class Membership:
@@ -387,54 +377,3 @@ def _hopeless(request: Message, error: KohortError) -> int | None:
     too_old = isinstance(error, LocalProtocolError)
     unsupported = isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION
     return ErrorCode.UNSUPPORTED_VERSION if too_old or unsupported else None
-
-
-def member_config(config: ConsumerConfig) -> MemberConfig:
-    """Return a member's part of the settings of a consumer in a group."""
-    assert config.group_id is not None
-    return MemberConfig(
-        group_id=config.group_id,
-        group_instance_id=config.group_instance_id,
-        session_timeout_ms=config.session_timeout_ms,
-        heartbeat_interval_ms=_heartbeat_interval_ms(config),
-        first_heartbeat_part=FIRST_HEARTBEAT_PART,
-        wall_clock_ahead_ms=_wall_clock_ahead_ms(),
-        max_poll_interval_ms=config.max_poll_interval_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-        jitter=CHANCE.uniform(1 - JITTER, 1 + JITTER),
-        rack_id=config.client_rack,
-        server_assignor=config.group_remote_assignor,
-    )
-
-
-def _heartbeat_interval_ms(config: ConsumerConfig) -> int:
-    """Return the interval with which as many beats as were asked for meet the end of a session."""
-    beats = math.ceil(config.session_timeout_ms / config.heartbeat_interval_ms)
-    after_ms = min(_AFTER_SESSION_MS, config.heartbeat_interval_ms // 10)
-    return (config.session_timeout_ms + after_ms) // beats
-
-
-def _wall_clock_ahead_ms() -> int | None:
-    return int(time.time() * 1000) - now_ms()
-
-
-def make_membership(
-    cluster: Cluster,
-    coordinator: Coordinator,
-    config: ConsumerConfig,
-    on_change: Callable[[], None],
-) -> Membership:
-    """Make a member that speaks the group protocol of the settings; see `Membership`."""
-    if config.group_protocol == "consumer":
-        from kohort.client.consumer.membership.consumer import ConsumerMembership
-
-        return ConsumerMembership(cluster, coordinator, config, on_change)
-    if config.group_protocol == "draft":
-        from kohort.group.member.draft.machine import DraftMember
-
-        member = DraftMember(member_config(config), socket.gethostname())
-        return Membership(member, cluster, coordinator, config, on_change)
-    from kohort.client.consumer.membership.classic import ClassicMembership
-
-    return ClassicMembership(cluster, coordinator, config, on_change)

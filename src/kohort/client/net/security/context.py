@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kohort.client.config.definitions import ClientConfig
+from kohort.client.config.iam_options import IAM
 from kohort.client.net.proxy import Proxy
 from kohort.client.net.security.auth import Authenticator, NoAuthentication
-from kohort.client.net.security.msk_iam import IAM, IamTokens
+from kohort.client.net.security.msk_iam import IamTokens
 from kohort.client.net.security.renewed import RenewedFiles
 from kohort.client.net.security.tls import Tls
 from kohort.client.net.security.tls_context import tls_context

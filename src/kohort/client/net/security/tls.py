@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from kohort.errors import (
     BrokerUnavailableError,
@@ -19,9 +19,6 @@ from kohort.errors import (
     RemoteProtocolError,
     TlsError,
 )
-
-if TYPE_CHECKING:
-    from kohort.client.net.transport import BrokerConnection
 
 # Sixteen records of TLS; memory is taken as bytes arrive.
 _RECEIVED_AT_ONCE = 262_144
@@ -86,7 +83,7 @@ class Tls:
         self._context = self._renewed() or self._context
         return self._context
 
-    def over(self, inner: BrokerConnection, host: str) -> TlsProtocol:
+    def over(self, inner: DecryptedProtocol, host: str) -> TlsProtocol:
         """Return the protocol for a socket; `inner` gets what is decrypted."""
         return TlsProtocol(self.context, host, inner)
 
@@ -162,6 +159,37 @@ def _distrusted(error: ssl.SSLCertVerificationError) -> str:
     return f"the broker's certificate is not accepted: {error.verify_message}"
 
 
+class DecryptedProtocol(Protocol):
+    """The protocol of a connection, above TLS; as asyncio's `BufferedProtocol`."""
+
+    address: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes what is decrypted."""
+
+    def transport_is(self, transport: asyncio.Transport) -> None:
+        """Have a transport to close, which is not ready to be written to."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: the handshake is over."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to decrypt to."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle what was decrypted."""
+
+    def resume_writing(self) -> None:
+        """Take note that all that was written is sent."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what is unanswered."""
+
+    def close(self, error: KohortError | None = None) -> None:
+        """Close; what is unanswered fails."""
+
+
 class TlsProtocol(asyncio.BufferedProtocol):
     """A connection's transport below, and its protocol above.
 
@@ -173,7 +201,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
         inner: Gets what is decrypted.
     """
 
-    def __init__(self, context: ssl.SSLContext, host: str, inner: BrokerConnection) -> None:
+    def __init__(self, context: ssl.SSLContext, host: str, inner: DecryptedProtocol) -> None:
         self._inner = inner
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         # A dot at the end is for the resolver only; certificates have none.
