@@ -8,8 +8,7 @@ from immutables import Map
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import rebalance
-from kohort.group.coordinator.classic.decision import ClassicDecision
-from kohort.group.coordinator.classic.group import member_error
+from kohort.group.coordinator.classic.group import ClassicDecision, member_error
 from kohort.group.coordinator.classic.join import park_join
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.events import (

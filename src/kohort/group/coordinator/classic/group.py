@@ -1,7 +1,8 @@
-"""A classic group while it lives: its members, their parked requests, its state.
+"""A classic group while it lives, and the effects of one event on it.
 
-All values. A method that changes something returns the changed group; maps are persistent, so that
-costs O(log n) whatever the size of the group.
+A group is a value: its members, their parked requests, its state. A method that changes something
+returns the changed group; maps are persistent, so that costs O(log n) whatever the size of the
+group.
 
 Assignments are not here: they are log state (`fold`), written with the record that makes the group
 stable.
@@ -17,7 +18,8 @@ from msgspec import Struct
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic.fold import STORED, StoredGroup, StoredMember, group_tombstone
-from kohort.group.coordinator.events import RequestArrived
+from kohort.group.coordinator.decision import LiveGroupDecision
+from kohort.group.coordinator.events import PendingExpired, RequestArrived
 from kohort.group.coordinator.records import GroupLog, GroupsPart
 from kohort.group.coordinator.refusals import not_found
 from kohort.group.coordinator.session import LiveGroup, Parked
@@ -460,3 +462,30 @@ def group_record(
         members=members,
     )
     return GroupRecord(GroupMetadataKey(group=group.group_id), value)
+
+
+# ---------------------------------------------------------------------------------------- one event
+
+
+class ClassicDecision(LiveGroupDecision[ClassicGroup], kw_only=True):
+    """One group, and the effects on it."""
+
+    @property
+    def state(self) -> GroupState:
+        """Return the group's state."""
+        return self.group.state
+
+    @property
+    def existing(self) -> ClassicGroup:
+        """Return the group; a missing one is `DEAD`."""
+        return self.group
+
+    def write_group(self, assignments: dict[str, bytes]) -> None:
+        """Append the group with these assignments to the log."""
+        self.records.append(group_record(self.group, assignments, self.wall_ms))
+
+    def ended(self) -> None:
+        """C57, C60: no member can join with an id that was handed out before."""
+        for member_id in self.group.pending:
+            self.cancel(PendingExpired(self.group.group_id, member_id))
+        self.enter(GroupState.DEAD)

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.fold import STORED, apply
-from kohort.group.coordinator.classic.group import LIVE, ClassicGroup, GroupState, loaded_group
+from kohort.group.coordinator.classic.group import (
+    LIVE,
+    ClassicDecision,
+    ClassicGroup,
+    GroupState,
+    loaded_group,
+)
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.decision import LiveKind
 from kohort.group.coordinator.events import LoadFinished, RequestArrived

@@ -9,9 +9,13 @@ from immutables import Map
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.group.coordinator import services
 from kohort.group.coordinator.classic import rebalance
-from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.fold import STORED
-from kohort.group.coordinator.classic.group import ClassicGroup, GroupState, generation_error
+from kohort.group.coordinator.classic.group import (
+    ClassicDecision,
+    ClassicGroup,
+    GroupState,
+    generation_error,
+)
 from kohort.group.coordinator.events import RequestArrived, SyncExpired
 from kohort.group.coordinator.refusals import sync_refused
 from kohort.group.coordinator.session import Parked

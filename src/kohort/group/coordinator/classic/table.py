@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from kohort.group.coordinator import services
-from kohort.group.coordinator.classic import expiry, join, leave, sync
-from kohort.group.coordinator.classic import static_members as static
-from kohort.group.coordinator.classic.decision import ClassicDecision
-from kohort.group.coordinator.classic.group import GroupState
+from kohort.group.coordinator.classic import join, rebalance, sync
+from kohort.group.coordinator.classic.group import ClassicDecision, GroupState
 from kohort.group.coordinator.decision import on, refuse_unknown
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
@@ -61,16 +59,16 @@ JOIN_ROWS: Rows = (
     refuse(EXISTS, _JOIN, join.protocol_error, rule="C13"),
     on(EXISTS, _JOIN, join.hand_out_member_id, when=join.needs_member_id, rule="C15 KIP-394"),
     on(EXISTS, _JOIN, join.add_member, when=join.is_new, to=REBALANCE, rule="C15 C17 C20"),
-    on(STABLE, _JOIN, static.swap_quietly, when=static.returns_unchanged, rule="C31"),
+    on(STABLE, _JOIN, join.swap_quietly, when=join.returns_unchanged, rule="C31"),
     on(
         (COMPLETING, STABLE),
         _JOIN,
-        static.swap_and_rebalance,
-        when=static.returns,
+        join.swap_and_rebalance,
+        when=join.returns,
         to=REBALANCE,
         rule="C32",
     ),
-    on(PREPARING, _JOIN, static.swap, when=static.returns, to=COMPLETING, rule="C32"),
+    on(PREPARING, _JOIN, join.swap, when=join.returns, to=COMPLETING, rule="C32"),
     # From here on the sender has a member id.
     refuse(HAS_MEMBERS, _JOIN, join.identity_error, rule="C18"),
     on(PREPARING, _JOIN, join.rejoin, to=COMPLETING, rule="C19"),
@@ -106,8 +104,8 @@ HEARTBEAT_ROWS: Rows = (
 )
 
 LEAVE_ROWS: Rows = (
-    on(DEAD, LeaveGroupRequest, leave.leave, rule="C47"),
-    on(EXISTS, LeaveGroupRequest, leave.leave, to=REBALANCE, rule="C47 KIP-345"),
+    on(DEAD, LeaveGroupRequest, rebalance.leave, rule="C47"),
+    on(EXISTS, LeaveGroupRequest, rebalance.leave, to=REBALANCE, rule="C47 KIP-345"),
 )
 
 _COMMIT = OffsetCommitRequest
@@ -140,36 +138,43 @@ RETENTION_ROWS: Rows = (
 
 EXPIRY_ROWS: Rows = (
     row((DEAD, EMPTY), SessionExpired, never),
-    row(HAS_MEMBERS, SessionExpired, expiry.spare, when=expiry.is_parked, rule="C17 C43"),
-    row(HAS_MEMBERS, SessionExpired, expiry.expire_member, to=REBALANCE, rule="C46"),
+    row(HAS_MEMBERS, SessionExpired, rebalance.spare, when=rebalance.is_parked, rule="C17 C43"),
+    row(HAS_MEMBERS, SessionExpired, rebalance.expire_member, to=REBALANCE, rule="C46"),
     row(DEAD, PendingExpired, never),
-    row((EMPTY, COMPLETING, STABLE), PendingExpired, expiry.expire_pending, rule="C15"),
+    row((EMPTY, COMPLETING, STABLE), PendingExpired, rebalance.expire_pending, rule="C15"),
     row(
         PREPARING,
         PendingExpired,
-        expiry.expire_pending_join,
+        rebalance.expire_pending_join,
         to=ENDED,
         rule="C15 C16",
     ),
-    row(PREPARING, JoinExpired, expiry.expire_join, to=ENDED, rule="C21 C22 C23"),
+    row(PREPARING, JoinExpired, rebalance.expire_join, to=ENDED, rule="C21 C22 C23"),
     row((DEAD, EMPTY, COMPLETING, STABLE), JoinExpired, never),
     row(
         PREPARING,
         InitialDelayExpired,
-        expiry.expire_initial_delay,
+        rebalance.expire_initial_delay,
         to=ENDED,
         rule="C20 KIP-134",
     ),
     row((DEAD, EMPTY, COMPLETING, STABLE), InitialDelayExpired, never),
-    row((COMPLETING, STABLE), SyncExpired, expiry.expire_sync, to=REBALANCE, rule="C42"),
+    row((COMPLETING, STABLE), SyncExpired, rebalance.expire_sync, to=REBALANCE, rule="C42"),
     row((DEAD, EMPTY, PREPARING), SyncExpired, never),
 )
 
 LIFECYCLE_ROWS: Rows = (
-    row(ANY, LoadFinished, expiry.shrink, when=expiry.is_too_large, to=PREPARING, rule="C72"),
-    row(ANY, LoadFinished, expiry.begin_again, when=expiry.was_never_led, to=PREPARING, rule="K47"),
-    row(ANY, LoadFinished, expiry.restart_sessions, rule="C72"),
-    row(ANY, Unload, expiry.release, to=DEAD, rule="C73"),
+    row(ANY, LoadFinished, rebalance.shrink, when=rebalance.is_too_large, to=PREPARING, rule="C72"),
+    row(
+        ANY,
+        LoadFinished,
+        rebalance.begin_again,
+        when=rebalance.was_never_led,
+        to=PREPARING,
+        rule="K47",
+    ),
+    row(ANY, LoadFinished, rebalance.restart_sessions, rule="C72"),
+    row(ANY, Unload, rebalance.release, to=DEAD, rule="C73"),
 )
 
 CLASSIC_GROUP: Table[GroupState, ClassicDecision] = Table(

@@ -8,8 +8,8 @@ from typing import cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.classic import rebalance
-from kohort.group.coordinator.classic.decision import ClassicDecision
 from kohort.group.coordinator.classic.group import (
+    ClassicDecision,
     ClassicGroup,
     GroupState,
     Protocol,
