@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kohort.spark.options.region import REGION_OPTIONS
 from kohort.spark.options.source import OPTIONS, SPARK_ONLY, OptionError, parse_options
-from kohort.spark.region.options import REGION_OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 OWN = {

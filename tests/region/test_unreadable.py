@@ -30,7 +30,8 @@ from kohort.region.machines.records import (
 from kohort.region.sinks.callable import CallableSink
 from kohort.region.sinks.sink import SharedSink
 from kohort.region.work import Cut, Load, Work
-from kohort.spark.options.source import check_stream_options, parse_options
+from kohort.spark.options.checks import check_stream_options
+from kohort.spark.options.source import parse_options
 from kohort.spark.options.values import OptionError
 from tests.region.regions import worker
 

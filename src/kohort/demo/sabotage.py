@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kohort.spark.options.source import check_stream_options
+from kohort.spark.options.checks import check_stream_options
 from kohort.spark.source.datasource import KohortDataSource, KohortStreamReader
 
 if TYPE_CHECKING:

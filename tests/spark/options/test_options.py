@@ -4,14 +4,16 @@ import pickle
 
 import pytest
 
+from kohort.spark.options.checks import (
+    check_batch_options,
+    check_stream_options,
+    ignored_options,
+)
 from kohort.spark.options.source import (
     OPTIONS,
     SPARK_ONLY,
     OptionError,
     SourceOptions,
-    check_batch_options,
-    check_stream_options,
-    ignored_options,
     parse_options,
 )
 from kohort.types import TopicPartition

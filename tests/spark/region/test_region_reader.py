@@ -21,7 +21,8 @@ from kohort.client import AdminClient, NewTopic
 from kohort.region import OperatorFencedError, ParquetDirectory, RegionQueryError, SourceError
 from kohort.spark.checkpoint.manifest import Manifest, ManifestError
 from kohort.spark.completion.control import application_directory
-from kohort.spark.options.source import OptionError, check_batch_options, check_stream_options
+from kohort.spark.options.checks import check_batch_options, check_stream_options
+from kohort.spark.options.source import OptionError
 from kohort.spark.options.source import parse_options as parse
 from kohort.spark.region import driver
 from kohort.spark.region.channel import HandOver, OpenBatch

@@ -8,16 +8,15 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kohort.spark.checkpoint.manifest import Manifest, trim
-from kohort.spark.source.positions import (
+from kohort.spark.source.group_offsets import (
     GroupOffsets,
-    Known,
     Note,
-    Origin,
     Topic,
     exclusive_notes,
     group_offsets,
 )
 from kohort.spark.source.query_state import Progress
+from kohort.spark.source.start_positions import Known, Origin
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kohort.spark.checkpoint.manifest import Manifest
-from kohort.spark.source.positions import Topic
+from kohort.spark.source.group_offsets import Topic
 from kohort.spark.source.query_state import MembershipLostError, Progress
 from kohort.types import TopicPartition
 

@@ -9,7 +9,8 @@ import pytest
 from kohort.spark.checkpoint.manifest import Manifest
 from kohort.spark.options.source import parse_options
 from kohort.spark.source.exclusive import ExclusiveGroupError, check_newcomer
-from kohort.spark.source.positions import GroupOffsets, Known, Note, Origin, Policy, Start, Topic
+from kohort.spark.source.group_offsets import GroupOffsets, Note, Topic
+from kohort.spark.source.start_positions import Known, Origin, Policy, Start
 from kohort.types import TopicPartition
 from kohort.values import replace
 

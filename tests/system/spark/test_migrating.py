@@ -17,7 +17,8 @@ from kohort.spark.checkpoint.history import INITIAL, initial_text, read_history
 from kohort.spark.checkpoint.log import CheckpointError
 from kohort.spark.checkpoint.manifest import Manifest
 from kohort.spark.checkpoint.migrate import Kafka, Move, export_checkpoint, write_moved
-from kohort.spark.source.positions import Note, Policy, Topic
+from kohort.spark.source.group_offsets import Note, Topic
+from kohort.spark.source.start_positions import Policy
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
 from tests.spark.moving import converted, kohort, refused

@@ -17,7 +17,8 @@ from msgspec import Struct, field
 from kohort.spark.checkpoint.history import INITIAL, History, Offsets, initial_text, kafka_json
 from kohort.spark.checkpoint.log import CheckpointError
 from kohort.spark.checkpoint.manifest import Manifest, Range, trim
-from kohort.spark.source.positions import GroupOffsets, Known, Note, Origin, Policy, Start, Topic
+from kohort.spark.source.group_offsets import GroupOffsets, Note, Topic
+from kohort.spark.source.start_positions import Known, Origin, Policy, Start
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 # How to treat a batch that has begun and is not finished.

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
-from kohort.spark.source.positions import Topic
+from kohort.spark.source.group_offsets import Topic
 from kohort.types import TopicPartition
 
 # First offset to read, and the one after the last.

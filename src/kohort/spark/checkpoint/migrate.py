@@ -33,7 +33,8 @@ from kohort.spark.checkpoint.files import CheckpointFiles, Look
 from kohort.spark.checkpoint.history import History, Offsets, Origin, read_history
 from kohort.spark.checkpoint.log import CheckpointError
 from kohort.spark.checkpoint.manifest import Manifest
-from kohort.spark.source.positions import GroupOffsets, Policy, Topic, group_offsets
+from kohort.spark.source.group_offsets import GroupOffsets, Topic, group_offsets
+from kohort.spark.source.start_positions import Policy
 from kohort.types import TopicPartition
 from kohort.values import replace
 

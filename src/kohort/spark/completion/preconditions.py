@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kohort.spark.completion.sinks import SinkError, note_refusal, noted_refusal
 from kohort.spark.options.source import SourceOptions
 from kohort.spark.source.exclusive import LOOK_EVERY_S, ExclusiveGroupError, check_owner
-from kohort.spark.source.positions import Note, foreign_notes, sink_notes
+from kohort.spark.source.group_offsets import Note, foreign_notes, sink_notes
 from kohort.spark.source.unseen import check_first, check_others
 
 if TYPE_CHECKING:

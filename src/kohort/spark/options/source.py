@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from kohort.errors import ConfigError
 from kohort.spark.options.java_regex import java_pattern
+from kohort.spark.options.region import REGION_OPTIONS, RegionOptions, region_options
 from kohort.spark.options.schema import check_columns, column_names
 from kohort.spark.options.values import (
     EARLIEST,
@@ -18,13 +19,6 @@ from kohort.spark.options.values import (
     OptionError,
     Timestamps,
     Values,
-)
-from kohort.spark.region.options import (
-    NAME,
-    REGION_OPTIONS,
-    RegionOptions,
-    check_region_options,
-    region_options,
 )
 from kohort.types import TopicPartition
 
@@ -39,9 +33,6 @@ __all__ = [
     "OptionError",
     "Positions",
     "SourceOptions",
-    "check_batch_options",
-    "check_stream_options",
-    "ignored_options",
     "parse_options",
     "unknown_option",
 ]
@@ -101,12 +92,6 @@ SPARK_ONLY = {
 TABLE_KEYS = (
     "provider", "owner", "path", "location", "comment", "external", "is_managed_location",
     "table_type", "collation", "topic",
-)  # fmt: skip
-
-# Options of streams only.
-STREAM_ONLY = (
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupMode", "positions",
-    "exclusive", "checkpointLocation", "commitMetadata",
 )  # fmt: skip
 
 # One of these selects what to read.
@@ -290,76 +275,6 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
     )
     _check_together(parsed)
     return parsed
-
-
-def check_stream_options(options: SourceOptions) -> None:
-    """Refuse options that make no sense for a stream.
-
-    Raises:
-        OptionError: Names the option.
-    """
-    for name in reversed(ENDS):
-        if name in options.given:
-            raise OptionError(f"{name} is not valid in a stream, which has no end")
-    check_region_options(options)
-    mode = options.group_mode
-    if mode != "none" and not options.group_id:
-        raise OptionError(
-            "kafka.group.id is required: a stream of the kohort source is a member of a group. "
-            "Set groupMode=none to read without one, as Spark's own source does"
-        )
-    if mode == "member" and options.assigned:
-        raise OptionError(
-            "assign names the partitions, and in groupMode=member the group gives them: use "
-            "subscribe, or groupMode=commitOnly to read these partitions and commit to the group"
-        )
-    if mode == "none" and options.exclusive:
-        raise OptionError("exclusive=true needs a group, and groupMode=none is to have none")
-    if mode == "none" and options.positions == "group":
-        raise OptionError("positions=group needs a group, and groupMode=none is to have none")
-
-
-def check_batch_options(options: SourceOptions) -> None:
-    """Refuse options that make no sense for a batch read, as Spark's own source does.
-
-    Raises:
-        OptionError: Names the option.
-    """
-    if options.region is not None:
-        raise OptionError(f"{NAME} is for streams: a batch read is no operator of a region")
-    part = next((name for name in (*STARTS, *SPLITS) if name in options.given), "")
-    if options.is_table and part:
-        raise OptionError(
-            f"{part} is not valid with table: the last value of a key may be anywhere in its "
-            "partition, so one task reads all of it. Use subscribe to read the changes"
-        )
-    start = options.starting_offsets
-    if start == "latest":
-        raise OptionError("startingOffsets=latest is not valid in a batch read: it reads nothing")
-    if isinstance(start, Mapping):
-        for topic, partition in (each for each, offset in start.items() if offset == LATEST):
-            raise OptionError(
-                f"startingOffsets of {topic}-{partition} cannot be latest (-1) in a batch read"
-            )
-
-
-def ignored_options(options: SourceOptions, *, is_stream: bool) -> list[str]:
-    """Return a note for each option that was given and has no effect.
-
-    Args:
-        options: The options of the `load()`.
-        is_stream: Whether it is for a stream; otherwise for a batch read.
-    """
-    given = options.given
-    notes = [f"{name}: {why}" for name, why in SPARK_ONLY.items() if name in given]
-    for names in (STARTS, ENDS):
-        first, *others = [name for name in names if name in given] or [""]
-        notes += [f"{name}: {first} comes first" for name in others]
-    if not is_stream:
-        notes += [f"{name}: only for streams" for name in STREAM_ONLY if name in given]
-    elif "maxTriggerDelay" in given and options.min_offsets_per_trigger is None:
-        notes.append("maxTriggerDelay: it says how long to wait for minOffsetsPerTrigger")
-    return notes
 
 
 def unknown_option(key: str, known: Sequence[str]) -> OptionError:

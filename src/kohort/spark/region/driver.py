@@ -27,9 +27,10 @@ from kohort.region.worker import Worker, WorkerConfig
 from kohort.spark.checkpoint.manifest import Manifest, OffsetJson, Range, by_topic, trim
 from kohort.spark.completion.control import Control, Excuse
 from kohort.spark.environment import log_like_spark
-from kohort.spark.options.source import SourceOptions, check_stream_options
+from kohort.spark.options.checks import check_stream_options
+from kohort.spark.options.region import start_position
+from kohort.spark.options.source import SourceOptions
 from kohort.spark.region.channel import Channel, HandOver
-from kohort.spark.region.options import start_position
 from kohort.spark.region.work import SparkWork
 from kohort.spark.source.driver import IDLE_WAIT_S, stop_on_sigterm
 from kohort.spark.source.lookup import client_settings
@@ -485,7 +486,7 @@ def worker_config(options: SourceOptions) -> WorkerConfig:
         pattern=pattern,
         settings=region.settings(group_id),
         rebalance=region.rebalance,
-        start=start_position(options),
+        start=start_position(options.starting_timestamp, options.starting_offsets),
         replication_factor=region.replication_factor or -1,
         client=client,
     )

@@ -16,8 +16,8 @@ from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.work import Command, Cut, Discard, Load, Report, Stop, Work
 from kohort.spark.checkpoint.manifest import Manifest, Range
 from kohort.spark.region.channel import Channel, HandOver
+from kohort.spark.source.group_offsets import Topic
 from kohort.spark.source.limits import FairLimit
-from kohort.spark.source.positions import Topic
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -6,12 +6,8 @@ import logging
 from collections.abc import Mapping
 
 from kohort.spark.checkpoint.manifest import Range
-from kohort.spark.options.source import (
-    OptionError,
-    SourceOptions,
-    check_batch_options,
-    ignored_options,
-)
+from kohort.spark.options.checks import check_batch_options, ignored_options
+from kohort.spark.options.source import OptionError, SourceOptions
 from kohort.spark.source.lookup import DataLossError, Lookup, shown_partitions
 from kohort.types import TopicPartition
 

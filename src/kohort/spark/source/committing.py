@@ -28,7 +28,7 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from kohort.client.consumer.api import Consumer
     from kohort.spark.checkpoint.manifest import Manifest
-    from kohort.spark.source.positions import Note
+    from kohort.spark.source.group_offsets import Note
     from kohort.spark.source.query_state import Progress
 
 log = logging.getLogger("kohort.spark")

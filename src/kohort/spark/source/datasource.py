@@ -33,13 +33,9 @@ except ImportError:
     raise
 
 from kohort.spark.checkpoint.manifest import OffsetJson
+from kohort.spark.options.checks import check_stream_options
 from kohort.spark.options.schema import checked_columns, source_schema
-from kohort.spark.options.source import (
-    OptionError,
-    SourceOptions,
-    check_stream_options,
-    parse_options,
-)
+from kohort.spark.options.source import OptionError, SourceOptions, parse_options
 from kohort.spark.options.tables import is_table, table_options, with_options, with_table_options
 from kohort.spark.options.writer import parse_write_options
 from kohort.spark.source.bounded import bounded_ranges, note_ignored_options

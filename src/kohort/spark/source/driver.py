@@ -28,7 +28,8 @@ from kohort.spark.completion.control import Control
 from kohort.spark.completion.preconditions import Guard
 from kohort.spark.completion.sinks import SinkError
 from kohort.spark.environment import log_like_spark
-from kohort.spark.options.source import SourceOptions, check_stream_options
+from kohort.spark.options.checks import check_stream_options
+from kohort.spark.options.source import SourceOptions
 from kohort.spark.source.exclusive import check_newcomer
 from kohort.spark.source.limits import BatchDelay
 from kohort.spark.source.lookup import ENDS_MAX_AGE_S, Lookup, client_settings

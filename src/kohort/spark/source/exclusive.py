@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.spark.checkpoint.manifest import Manifest
 from kohort.spark.options.source import SourceOptions
-from kohort.spark.source.positions import GroupOffsets, Note, exclusive_notes, foreign_notes
+from kohort.spark.source.group_offsets import GroupOffsets, Note, exclusive_notes, foreign_notes
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

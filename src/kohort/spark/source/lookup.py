@@ -16,7 +16,7 @@ from kohort.errors import (
 )
 from kohort.spark.options.java_regex import java_pattern
 from kohort.spark.options.source import EARLIEST, LATEST, OptionError, SourceOptions
-from kohort.spark.source.positions import Topic
+from kohort.spark.source.group_offsets import Topic
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

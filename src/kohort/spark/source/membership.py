@@ -21,8 +21,8 @@ from kohort.spark.completion.batch_done import Signs
 from kohort.spark.completion.sinks import SinkError
 from kohort.spark.options.source import GroupMode
 from kohort.spark.source.committing import Commits, Outcome
+from kohort.spark.source.group_offsets import Topic
 from kohort.spark.source.lookup import shown_partitions
-from kohort.spark.source.positions import Topic
 from kohort.spark.source.query_state import Progress
 from kohort.types import TopicPartition
 

@@ -1,6 +1,7 @@
 """The topics of a query, where it starts in them, and whether its records still exist.
 
-It queries the brokers on Spark's thread, between batches; `positions.py` interprets the answers.
+It queries the brokers on Spark's thread, between batches; `start_positions.py` interprets what they
+answer.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.spark.checkpoint.manifest import Manifest, Range, trim
 from kohort.spark.options.source import OptionError, SourceOptions
-from kohort.spark.source.conflicts import Disagreement, shown_choices
+from kohort.spark.source.group_offsets import GroupOffsets, Topic, group_offsets
 from kohort.spark.source.lookup import DataLossError, Lookup
-from kohort.spark.source.positions import GroupOffsets, Known, Origin, Start, Topic, group_offsets
+from kohort.spark.source.start_positions import Disagreement, Known, Origin, Start, shown_choices
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:

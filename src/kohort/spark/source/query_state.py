@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from kohort.errors import KohortError
 from kohort.spark.checkpoint.manifest import Manifest, Range
+from kohort.spark.source.group_offsets import Note, Topic
 from kohort.spark.source.limits import FairLimit
-from kohort.spark.source.positions import Note, Topic
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.values import replace
 

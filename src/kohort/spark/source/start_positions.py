@@ -1,195 +1,146 @@
 """Where a query starts to read: at the group's offset, its checkpoint's or `startingOffsets`.
 
-No I/O and no clock. The group's offsets alone do not show their origin: a group behind a checkpoint
-has missed a commit (the process was killed before it), or an operator has reset it. So every commit
-carries a note that names the committer.
+No I/O and no clock.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from kohort.spark.source.conflicts import Disagreement
-from kohort.types import OffsetAndMetadata, TopicPartition
-
-# For this long after a start, other members may still be starting.
-BEGINNING_MS = 300_000
+from kohort.spark.source.group_offsets import GroupOffsets, Note
+from kohort.types import TopicPartition
 
 # Which of group and checkpoint applies if they disagree; None: the one known to be newer.
 Policy: TypeAlias = Literal["group", "checkpoint", "fail"] | None
 
 
-class Topic(Struct, frozen=True):
-    """A subscribed topic as the brokers describe it.
-
-    Attributes:
-        topic_id: Its id (KIP-516); empty when the brokers do not say.
-        count: Its number of partitions.
-    """
-
-    topic_id: str
-    count: int
-
-
-class Note(Struct, frozen=True, kw_only=True):
-    """The metadata of a commit of this source: the committer, and its state at that time.
-
-    Attributes:
-        operator: Name of the query, for messages.
-        nonce: Identifies the checkpoint.
-        batch: Number of batches the query had offered; 0 for a start.
-        epoch: Generation of the group.
-        topic_id: Id of the offset's topic; empty when not known.
-        count: Number of partitions of the topic.
-        began: Generation in which the group began.
-        at_ms: When it was committed, in milliseconds since 1970.
-        exclusive: Whether the query must be alone in its group, as its state does not move.
-        sink: Short name of the directory of the query's file sink; empty for other sinks.
-        refused: Whether the checkpoint is ahead because a batch was refused: its records are not
-            in the sink.
-        text: The option `commitMetadata`, for operators.
-    """
-
-    operator: str = ""
-    nonce: str = ""
-    batch: int = 0
-    epoch: int = -1
-    topic_id: str = ""
-    count: int = 0
-    began: int = -1
-    at_ms: int = 0
-    exclusive: bool = False
-    sink: str = ""
-    refused: bool = False
-    text: str = ""
-
-    def to_text(self) -> str:
-        """Return the metadata to commit with the offset: short, as brokers limit its size."""
-        named = {
-            "kohort": self.operator,
-            "checkpoint": self.nonce,
-            "batch": self.batch,
-            "epoch": self.epoch,
-            "topicId": self.topic_id,
-            "partitions": self.count,
-            "began": self.began,
-            "at": self.at_ms,
-            **({"exclusive": True} if self.exclusive else {}),
-            **({"sink": self.sink} if self.sink else {}),
-            **({"refused": True} if self.refused else {}),
-            **({"text": self.text} if self.text else {}),
-        }
-        return json.dumps(named, ensure_ascii=False, separators=(",", ":"))
-
-    @staticmethod
-    def from_text(text: str) -> Note | None:
-        """Return the note of a commit; None when the commit was not made by this source."""
-        try:
-            found = json.loads(text)
-        except ValueError:
-            return None
-        if not isinstance(found, dict) or "kohort" not in found:
-            return None
-        return Note(
-            operator=str(found["kohort"]),
-            nonce=str(found.get("checkpoint", "")),
-            batch=_number(found.get("batch"), 0),
-            epoch=_number(found.get("epoch"), -1),
-            topic_id=str(found.get("topicId", "")),
-            count=_number(found.get("partitions"), 0),
-            began=_number(found.get("began"), -1),
-            at_ms=_number(found.get("at"), 0),
-            exclusive=found.get("exclusive") is True,
-            sink=str(found.get("sink", "")),
-            refused=found.get("refused") is True,
-            text=str(found.get("text", "")),
-        )
-
-
-def _number(value: object, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
 _BEGUN = "the group began before: it has expired or was deleted, or was never committed"
 _OF_OTHERS = "another program has committed offsets in it: startingOffsets is for new groups"
+# Maximum number of partitions described in a message.
+SHOWN = 5
+# Leading characters of a checkpoint's random name, enough to tell checkpoints apart.
+NAME_LENGTH = 8
 
 
-class GroupOffsets(Struct, frozen=True):
-    """The group's committed offsets of the subscribed topics that are still valid.
+class Disagreement(Struct, frozen=True, kw_only=True):
+    """The group and the checkpoint of a query disagree about one partition.
+
+    A checkpoint that does not know the partition is not in itself a disagreement: another member
+    may read it. `Known` decides when it is.
 
     Attributes:
-        offsets: Offset of each partition that has one.
-        notes: Notes of the offsets that this source committed.
+        place: The partition.
+        offset: The group's offset.
+        note: The note of the commit; None if another client made it.
+        end: Where the last finished batch of the checkpoint ends; None when the checkpoint does
+            not know the partition.
+        batch: The number of that batch.
+        nonce: Identifies the checkpoint.
     """
 
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    notes: Mapping[TopicPartition, Note] = field(default_factory=dict)
+    place: TopicPartition
+    offset: int
+    note: Note | None
+    end: int | None
+    batch: int
+    nonce: str
 
-    def has_begun(self, epoch: int, now_ms: int) -> bool:
-        """Whether the group had begun to read before this query joined.
+    @property
+    def is_ours(self) -> bool:
+        """Whether a query with this checkpoint, or a copy of it, committed the offset."""
+        return self.note is not None and bool(self.nonce) and self.note.nonce == self.nonce
 
-        Members that join together start together: neither what they commit in the generation in
-        which the group begins, nor starts that are some minutes old, are a sign that it had begun.
+    @property
+    def is_restored(self) -> bool:
+        """Whether the checkpoint is an older copy: the group knows of batches that it lacks.
+
+        A batch is committed to the group only when it is in Spark's commit log. A partition's start
+        is committed earlier, with batch number 0. This query may have owned a partition that the
+        checkpoint does not know before another member got it: then the note names a batch that the
+        checkpoint has.
+        """
+        if self.note is None or not self.is_ours:
+            return False
+        if self.end is None:
+            return self.note.batch > self.batch
+        return self.offset > self.end and self.note.batch > 0
+
+    @property
+    def committer(self) -> str:
+        """A readable name for the committer of the group's offset."""
+        if self.note is None:
+            return "another client or an operator"
+        whose = "this checkpoint" if self.is_ours else f"checkpoint {self.note.nonce[:NAME_LENGTH]}"
+        return f"query {self.note.operator!r} ({whose}, batch {self.note.batch})"
+
+    def restored(self, *, reads_again: bool) -> str:
+        """Return the message that the checkpoint is an older copy.
 
         Args:
-            epoch: The current generation, -1 without one.
-            now_ms: The time, in milliseconds since 1970.
+            reads_again: Whether the checkpoint applies; otherwise the group does.
         """
-        if self.offsets.keys() - self.notes.keys():
-            return True  # an operator or another client has set offsets
-        return any(
-            not (note.began == epoch >= 0)
-            and not (note.batch == 0 and now_ms - note.at_ms < BEGINNING_MS)
-            for note in self.notes.values()
+        what = (
+            f"{self._facts}. So the checkpoint is an older copy of this query's, such as a "
+            "restored backup"
+        )
+        if reads_again:
+            where = "the partition's beginning" if self.end is None else self.end
+            return (
+                f"{what}, and no other query reads the group: reading again from {where} "
+                f"(positions=group goes on from {self.offset})"
+            )
+        return (
+            f"{what}, and other members of the group may have gone on since: going on from "
+            f"{self.offset}. {self._unread}"
+        )
+
+    def passed(self) -> str:
+        """Return the message that another query went on, or that the group was set forward."""
+        return f"{self._facts}: going on from {self.offset}. {self._unread}"
+
+    def trusted(self) -> str:
+        """Return the message that the checkpoint applies but does not know the partition."""
+        return f"{self._facts}: as positions is checkpoint, it is read from its beginning"
+
+    def choices(self) -> str:
+        """Return which choice skips records and which reads them again."""
+        if self.end is None:
+            return (
+                f"{self._facts} (positions=checkpoint reads the partition from its beginning, "
+                f"positions=group skips the offsets before {self.offset})"
+            )
+        low, high = sorted((self.offset, self.end))
+        reads, skips = (
+            ("checkpoint", "group") if self.offset > self.end else ("group", "checkpoint")
+        )
+        return (
+            f"{self._facts} (positions={reads} reads offsets {low} to {high - 1} again, "
+            f"positions={skips} skips them)"
         )
 
     @property
-    def began(self) -> int | None:
-        """The generation in which the group began; None when that is not known."""
-        return max((note.began for note in self.notes.values()), default=None)
-
-    def has_noted(self, topic: str) -> bool:
-        """Whether a query has committed to a topic, and thus recorded its number of partitions."""
-        return any(place.topic == topic for place in self.notes)
-
-    def count(self, topic: str) -> int:
-        """Return the number of partitions a topic had when the group last committed to it."""
-        counts = [note.count for place, note in self.notes.items() if place.topic == topic]
-        if any(counts):
-            return max(counts)
-        return 1 + max(
-            (place.partition for place in self.offsets if place.topic == topic), default=-1
+    def _facts(self) -> str:
+        says = "does not know the partition" if self.end is None else f"ends at {self.end}"
+        return (
+            f"{self.place.topic}-{self.place.partition}: {self.committer} has committed offset "
+            f"{self.offset} for the group, and this query's checkpoint {says} (batch {self.batch})"
         )
 
-
-def group_offsets(
-    found: Mapping[TopicPartition, OffsetAndMetadata], topics: Mapping[str, Topic]
-) -> GroupOffsets:
-    """Parse the notes of a group's offsets, and drop offsets of recreated topics.
-
-    Args:
-        found: The group's offsets.
-        topics: The subscribed topics as they are now.
-    """
-    notes = {place: Note.from_text(each.metadata) for place, each in found.items()}
-    valid = {
-        place: each.offset for place, each in found.items() if _is_of(notes[place], place, topics)
-    }
-    return GroupOffsets(
-        valid, {place: note for place, note in notes.items() if note and place in valid}
-    )
-
-
-def _is_of(note: Note | None, place: TopicPartition, topics: Mapping[str, Topic]) -> bool:
-    topic = topics.get(place.topic)
-    if topic is None or note is None or not (note.topic_id and topic.topic_id):
-        return True
-    return note.topic_id == topic.topic_id
+    @property
+    def _unread(self) -> str:
+        if self.end is None:
+            return (
+                f"This query does not read the offsets before {self.offset} (positions=checkpoint "
+                "reads the partition from its beginning)"
+            )
+        return (
+            f"This query does not read offsets {self.end} to {self.offset - 1} again "
+            "(positions=checkpoint does)"
+        )
 
 
 class Origin(Enum):
@@ -388,34 +339,12 @@ class Known(Struct, frozen=True, kw_only=True):
         return not any(place.topic == topic for place in self.group.offsets)
 
 
-def exclusive_notes(group: GroupOffsets, nonce: str) -> list[str]:
-    """Return the names of other queries that must be alone in the group."""
-    return _distinct(
-        note.operator for note in group.notes.values() if note.exclusive and note.nonce != nonce
-    )
-
-
-def foreign_notes(group: GroupOffsets, nonce: str) -> dict[TopicPartition, Note]:
-    """Return the notes of commits by queries with another checkpoint."""
-    return {place: note for place, note in group.notes.items() if note.nonce != nonce}
-
-
-def sink_notes(group: GroupOffsets, nonce: str, sink: str, since_ms: int) -> list[str]:
-    """Return the names of other queries that write to a directory.
+def shown_choices(found: Sequence[Disagreement]) -> str:
+    """Describe some of the partitions on which group and checkpoint disagree.
 
     Args:
-        group: The group's offsets.
-        nonce: Identifies the asking query's checkpoint.
-        sink: Short name of the directory.
-        since_ms: Earlier commits are ignored, in milliseconds since 1970: the directory may have
-            been a different one then.
+        found: All such partitions.
     """
-    return _distinct(
-        note.operator
-        for note in group.notes.values()
-        if note.sink == sink and note.nonce != nonce and note.at_ms > since_ms
-    )
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return sorted(set(names))
+    some = "; ".join(each.choices() for each in found[:SHOWN])
+    more = len(found) - SHOWN
+    return f"{some}; and {more} more" if more > 0 else some

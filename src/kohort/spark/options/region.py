@@ -1,4 +1,4 @@
-"""The options that make a query an operator of a consistent region, and those that it has not."""
+"""The options that make a query an operator of a consistent region."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from kohort.spark.options.values import OptionError, Values
+from kohort.spark.options.values import Offsets, OptionError, Values
 
 if TYPE_CHECKING:
     from kohort.region.machines.records import RegionSettings
     from kohort.region.starts import StartPosition
-    from kohort.spark.options.source import SourceOptions
 
 Mode: TypeAlias = Literal["periodic", "operator-driven"]
 Rebalance: TypeAlias = Literal["checkpoint", "reset"]
@@ -29,21 +28,6 @@ REGION_OPTIONS = (
 )
 MODES: tuple[Mode, ...] = ("periodic", "operator-driven")
 REBALANCES: tuple[Rebalance, ...] = ("checkpoint", "reset")
-
-# Options that would contradict the region.
-_REFUSED = {
-    "minPartitions": "a partition must not be split into tasks",
-    "maxRecordsPerPartition": "a partition must not be split into tasks",
-    "minOffsetsPerTrigger": "a checkpoint waits for the open batch, and a batch for nothing",
-    "maxTriggerDelay": "a checkpoint waits for the open batch, and a batch for nothing",
-    "positions": "the region alone holds positions",
-    "checkpointLocation": "the region alone holds positions, not the checkpoint of Spark",
-    "commitMetadata": "the region commits its checkpoints to the group, for display only",
-    "exclusive": "other operators of the region are in the group",
-    "startingOffsetsByTimestamp": "a start position is chosen for all partitions: "
-    "startingOffsets=earliest, latest or committed, or startingTimestamp",
-    "startingOffsetsByTimestampStrategy": "a partition without such a record starts at its end",
-}
 
 
 class RegionOptions(Struct, frozen=True, kw_only=True):
@@ -121,47 +105,15 @@ def _duration_ms(values: Values, name: str, default: int) -> int:
     return found
 
 
-def check_region_options(options: SourceOptions) -> None:
-    """Refuse options that a query in a region cannot have.
+def start_position(timestamp: int | None, offsets: Offsets | None) -> StartPosition:
+    """Return where the region starts a partition, unless another operator has said so before.
 
-    Raises:
-        OptionError: Names the option and the reason.
+    Args:
+        timestamp: The option `startingTimestamp` in milliseconds, None when not given.
+        offsets: The option `startingOffsets`, None when not given.
     """
-    from kohort.region.names import problem_of
-
-    if options.region is None:
-        return
-    if not options.settings.get("client.id"):
-        raise OptionError(
-            f"{NAME} needs kafka.client.id: it names the operator, and no other query or worker of "
-            "the region may have the same name"
-        )
-    problem = problem_of(options.operator, options.group_id or "")
-    if problem:
-        raise OptionError(f"{NAME}: {problem} (kafka.client.id, kafka.group.id)")
-    if options.group_mode != "member" or options.assigned:
-        raise OptionError(f"{NAME} needs groupMode=member with subscribe or subscribePattern")
-    if options.settings.get("allow.auto.create.topics", "false").lower() == "true":
-        raise OptionError(
-            f"kafka.allow.auto.create.topics cannot be combined with {NAME}: no client of a region "
-            "creates topics, as a deleted source topic would seem to be empty"
-        )
-    for name, why in _REFUSED.items():
-        if name in options.given:
-            raise OptionError(f"{name} cannot be combined with {NAME}: {why}")
-    if not (options.starting_offsets is None or isinstance(options.starting_offsets, str)):
-        raise OptionError(
-            f"startingOffsets by partition cannot be combined with {NAME}: "
-            f"{_REFUSED['startingOffsetsByTimestamp']}"
-        )
-
-
-def start_position(options: SourceOptions) -> StartPosition:
-    """Return where the region starts a partition, unless another operator has said so before."""
     from kohort.region.starts import EARLIEST, LATEST, StartPosition
 
-    at = options.starting_timestamp
-    if at is not None:
-        return StartPosition({-1: LATEST, -2: EARLIEST}.get(at, ""), max(at, 0))
-    start = options.starting_offsets
-    return StartPosition(start if isinstance(start, str) else LATEST)
+    if timestamp is not None:
+        return StartPosition({-1: LATEST, -2: EARLIEST}.get(timestamp, ""), max(timestamp, 0))
+    return StartPosition(offsets if isinstance(offsets, str) else LATEST)
