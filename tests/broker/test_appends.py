@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kohort.broker.appends import Appends
+from kohort.broker.context import Appends
 from kohort.types import TopicPartition
 
 T = TopicPartition("t", 0)

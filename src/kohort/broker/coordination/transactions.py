@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
-from kohort.broker.appends import Appends
 from kohort.broker.coordination.coordinator import OFFSETS_TOPIC, GroupCoordinator, partition_of
 from kohort.broker.log.directory import DataDirectory
 from kohort.errors import ErrorCode, KafkaError, KohortError
@@ -49,7 +49,7 @@ class Transactions:
         data: DataDirectory,
         config: TransactionConfig,
         groups: GroupCoordinator,
-        appends: Appends,
+        appended: Callable[[TopicPartition], None],
     ) -> None:
         """Make a coordinator that knows no producer; `start` loads its log.
 
@@ -57,11 +57,11 @@ class Transactions:
             data: Where the logs are.
             config: Limits and times.
             groups: Told when positions in a transaction count.
-            appends: Told when a marker was appended, which ends the wait of readers.
+            appended: Called after a marker is appended, to wake waiting fetches.
         """
         self._data = data
         self._groups = groups
-        self._appends = appends
+        self._appended = appended
         self._machine = TransactionCoordinator(config)
         self._unwritten: dict[str, Markers] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -221,7 +221,7 @@ class Transactions:
             self._groups.end_transaction(partition.partition, marker)
         else:
             self._data.log(partition).append_marker(marker, _wall_ms())
-        self._appends.appended(partition)
+        self._appended(partition)
 
     # ---------------------------------------------------------------------------------- time
 

@@ -27,9 +27,10 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from kohort.broker.log.closing import close_all
+from msgspec import Struct
+
 from kohort.broker.log.config import LogConfig, log_config
-from kohort.broker.log.files import FileCache, replace_file
+from kohort.broker.log.files import FileCache, Reserve, replace_file
 from kohort.broker.log.folders import (
     claim,
     kafka_uuid,
@@ -40,8 +41,7 @@ from kohort.broker.log.folders import (
 )
 from kohort.broker.log.missing import tell_emptied, topics_in_folders
 from kohort.broker.log.partition_log import PartitionLog
-from kohort.broker.log.reserve import Reserve
-from kohort.broker.log.storage import Storage
+from kohort.broker.log.storage import Storage, advice
 from kohort.broker.log.topic import Topic, as_json, from_json
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.types import TopicPartition
@@ -61,6 +61,17 @@ _PRODUCER_ID_BLOCK = 1000
 # Where the ids of a new directory may begin, in blocks: as numbers they fit into a float.
 _PRODUCER_ID_STARTS = 2**42
 _PRODUCER_ID_LAST = 2**62  # half of the range of an id: it is never reached
+# How many partitions a log line names that could not be closed in order.
+_NAMED = 20
+_CHECKED = "the next start checks them as after a crash"
+_UNMARKED = (
+    "the state of their producers and the note that they were closed in order were not written;"
+    f" nothing that was acknowledged is lost, and {_CHECKED}"
+)
+_UNSYNCED = (
+    "their last records were acknowledged, and it is not known that they are on the disk;"
+    f" {_CHECKED}"
+)
 
 
 class DataDirectoryError(KohortError):
@@ -359,7 +370,7 @@ class DataDirectory:
     def close(self) -> None:
         """Flush and let go of the directory; the log names what the disk does not take."""
         try:
-            close_all(self._logs)
+            _close_all(self._logs)
         finally:
             self._logs.clear()
             self._files.close()
@@ -385,3 +396,37 @@ def _reserved_ids(content: bytes) -> int:
     if not 0 < reserved <= _PRODUCER_ID_LAST or reserved % _PRODUCER_ID_BLOCK:
         raise ValueError(reserved)
     return reserved
+
+
+class _Cause(Struct, frozen=True):
+    """Why logs could not be closed in order, and what that means for them."""
+
+    reason: str
+    meaning: str
+    advice: str
+
+
+def _close_all(logs: Mapping[TopicPartition, PartitionLog]) -> None:
+    """Close logs, and tell each cause once for which some could not be closed in order."""
+    failed: dict[_Cause, list[TopicPartition]] = {}
+    for partition, log in logs.items():
+        try:
+            log.close()
+        except OSError as error:
+            meaning = _UNMARKED if log.is_flushed else _UNSYNCED
+            cause = _Cause(error.strerror or str(error), meaning, advice(error))
+            failed.setdefault(cause, []).append(partition)
+    for cause, partitions in failed.items():
+        logger.error(
+            "%s: partitions could not be closed in order: %s; %s; %s",
+            cause.reason,
+            _listed(partitions),
+            cause.meaning,
+            cause.advice,
+        )
+
+
+def _listed(partitions: list[TopicPartition]) -> str:
+    named = [f"{each.topic}-{each.partition}" for each in sorted(partitions)]
+    more = len(named) - _NAMED
+    return ", ".join(named[:_NAMED]) + (f" and {more} others" if more > 0 else "")

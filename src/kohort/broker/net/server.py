@@ -11,10 +11,9 @@ from ssl import SSLContext, SSLError
 from typing import cast
 
 from kohort.broker import dispatch
-from kohort.broker.appends import Appends
 from kohort.broker.authorization.acls import Acls, principal_of
 from kohort.broker.config import BrokerConfig
-from kohort.broker.context import BrokerContext
+from kohort.broker.context import Appends, BrokerContext
 from kohort.broker.coordination.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from kohort.broker.coordination.transactions import (
     INTERNAL_TOPICS,
@@ -129,7 +128,9 @@ class Broker:
         )
         self._coordinator = coordinator
         appends = Appends()
-        self._transactions = Transactions(data, config.transactions(), coordinator, appends)
+        self._transactions = Transactions(
+            data, config.transactions(), coordinator, appends.appended
+        )
         context = BrokerContext(
             config,
             data,
