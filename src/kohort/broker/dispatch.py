@@ -1,4 +1,4 @@
-"""Which requests this broker answers, in which versions, and by what."""
+"""The APIs and versions that this broker serves, and their handlers."""
 
 from __future__ import annotations
 
@@ -117,24 +117,24 @@ from kohort.wire.messages.txn_requests import (
     WriteTxnMarkersRequest,
 )
 
-# Only Produce carries records. Anything else of this size would make us build millions of
-# objects: each byte of an array of empty strings costs 32 bytes of memory.
+# Only Produce carries records. Any other request of this size would make the broker build millions
+# of objects: each byte of an array of empty strings costs 32 bytes of memory.
 _MAX_CONTROL_FRAME = 8 * 1024 * 1024
 
 
 class Served(Struct, frozen=True):
-    """An API and the versions of it that are served."""
+    """An API and its served versions."""
 
     handler: Handler
     first: int
     last: int
 
 
-# Version 6 is for transactions that are prepared (KIP-939), and not released in Kafka 4.3.
+# Version 6 is for prepared transactions (KIP-939), which Kafka 4.3 has not released.
 _NEWEST = {InitProducerIdRequest.api_key: 5}
 
 
-# After version 0 the exchange has no requests: only clients older than Kafka 1.0 need it.
+# Version 0 sends SASL tokens without request headers: only clients older than Kafka 1.0 need it.
 _OLDEST = {SaslHandshakeRequest.api_key: 1}
 
 
@@ -155,7 +155,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 def api_versions(
     broker: BrokerContext, request: ApiVersionsRequest, caller: Caller
 ) -> ApiVersionsResponse:
-    """Name all requests that are served, to a client that says what it is (KIP-511)."""
+    """Return all served APIs to a client that names its software (KIP-511)."""
     names = request.client_software_name, request.client_software_version
     if caller.version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
@@ -220,7 +220,7 @@ SERVED = _served(
     (DraftHeartbeatRequest, groups.one_group),
 )
 
-# Only a broker that has this group protocol among its `protocols` serves these.
+# Served only by a broker with this group protocol in its `protocols`.
 _PROTOCOL = {
     ConsumerGroupHeartbeatRequest.api_key: "consumer",
     ConsumerGroupDescribeRequest.api_key: "consumer",
@@ -230,17 +230,17 @@ _PROTOCOL = {
     DraftHeartbeatRequest.api_key: "draft",
 }
 
-# librdkafka looks whether Produce 0 is said before it compresses with gzip, snappy or lz4, and
-# sends plain batches if not. It never sends version 0; Kafka says it too (KAFKA-18659).
+# librdkafka compresses with gzip, snappy or lz4 only if the broker lists Produce 0, and sends
+# uncompressed batches otherwise. It never sends version 0; Kafka lists it as well (KAFKA-18659).
 _SAID_FIRST = {ProduceRequest.api_key: 0}
 
 
-# KIP-890: with version 2 writing is enough to join a transaction, and each has an epoch of its own.
+# KIP-890: from version 2 a write joins the transaction, and each transaction has its own epoch.
 _SUPPORTED = (SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2),)
 
 
 def served_with(protocols: tuple[str, ...]) -> dict[int, Served]:
-    """Return the APIs that a broker with these group protocols serves, by their keys."""
+    """Return the APIs, by key, that a broker with these group protocols serves."""
     return {key: api for key, api in SERVED.items() if _PROTOCOL.get(key, "classic") in protocols}
 
 
@@ -272,13 +272,13 @@ def serve(
         broker: The broker.
         data: The frame, without its length.
         host: Address of the client.
-        principal: Who it is, as "User:alice".
+        principal: Principal of the client, as "User:alice".
 
     Returns:
-        The pieces of the response's frame, now or later; None where the request wants no answer.
+        The pieces of the response frame, now or later; None if the request expects no response.
 
     Raises:
-        RemoteProtocolError: The bytes are not a request that is served.
+        RemoteProtocolError: The bytes are not a request that this broker serves.
     """
     key, version, correlation_id = frame.peek_request(data)
     if len(data) > _MAX_CONTROL_FRAME and key != ProduceRequest.api_key:
@@ -334,7 +334,7 @@ def _encoded(answer: Message, version: int, correlation_id: int) -> list[Buffer]
 def _unsupported(
     broker: BrokerContext, key: int, version: int, correlation_id: int
 ) -> list[Buffer]:
-    """Tell a client newer than us what we speak (KIP-35), in the version that all can read."""
+    """List the served APIs for a client newer than this broker (KIP-35), in version 0."""
     if key != ApiVersionsRequest.api_key:
         name = apis.request_class(key).__name__
         raise RemoteProtocolError(f"{name} version {version} is not served")

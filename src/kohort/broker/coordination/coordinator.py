@@ -1,7 +1,7 @@
-"""The group coordinator's shell: it gives the machines of `kohort.group` a log, a clock and ids.
+"""The group coordinator's shell: gives the state machines of `kohort.group` a log, a clock and ids.
 
-One shard for each partition of `__consumer_offsets`. Every rule of the group protocol is in
-`kohort.group`; here is only what needs a disk, a clock or a random number.
+There is one shard per partition of `__consumer_offsets`. All rules of the group protocol are in
+`kohort.group`; this module only does I/O, reads clocks and draws random numbers.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ from kohort.wire.records.marker import Marker, committed_by
 logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
-# C7: the answer to a client when the log could not take the records of its request.
+# C7: the error for a client when the records of its request could not be appended.
 _APPEND_ERRORS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 _LOAD_RECORDS_PER_STEP = 500
 _LOAD_AGAIN_MS = 1_000
-# Of a check for expired entries, or of a new target: many records, each right by itself.
+# For expiry checks and new targets: they write many records, each of which is valid on its own.
 _BYTES_PER_BATCH = 256 * 1024
 _NEVER = 1 << 63
 _NOTHING_AHEAD = jobs.EncodedAhead()
-# Members and partitions, or names and expressions, that take about two milliseconds.
+# This many members and partitions, or names and expressions, take about two milliseconds.
 _AT_ONCE = 2_000
 
 
 def partition_of(group_id: str, partitions: int) -> int:
     """Return the partition of `__consumer_offsets` that a group belongs to (C1).
 
-    It is Java's `String.hashCode`, made positive, modulo the number of partitions.
+    This is Java's `String.hashCode`, made non-negative, modulo the number of partitions.
     """
     value = 0
     data = group_id.encode("utf-16-be", "surrogatepass")
@@ -76,7 +76,7 @@ def partition_of(group_id: str, partitions: int) -> int:
 
 
 class GroupCoordinator:
-    """All shards of the one broker."""
+    """All shards of this broker."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class GroupCoordinator:
         publish: Callable[[GroupEvent], None],
         rack: str | None = None,
     ) -> None:
-        """Make a coordinator whose shards are all down; `start` loads them.
+        """Create a coordinator without loaded shards; `start` loads them.
 
         Args:
-            data: Where the log is.
-            config: Limits and times.
+            data: Directory with the group log.
+            config: Limits and timeouts.
             partitions: Number of partitions of the offsets topic.
-            publish: Told everything the machines observe.
-            rack: Where this broker is, and so every replica (KIP-881); None: it is not said.
+            publish: Called with every event that the state machines report.
+            rack: Rack of this broker, and so of every replica (KIP-881); None: not known.
         """
         self._data = data
         self._rack = rack
@@ -116,12 +116,12 @@ class GroupCoordinator:
     # ------------------------------------------------------------------------------- life
 
     async def start(self) -> None:
-        """Load every shard; requests are answered meanwhile, as the state of each shard allows."""
+        """Load every shard; meanwhile requests are answered as the state of each shard allows."""
         for number in range(len(self.shards)):
             await self._try_to_load(number)
 
     def stop(self) -> None:
-        """Answer who still waits, and let go of the timer."""
+        """Answer all parked requests, and cancel the timer."""
         for number in range(len(self.shards)):
             self._run(number, Unload())
         if self._timer is not None:
@@ -131,9 +131,9 @@ class GroupCoordinator:
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def is_loading(self) -> bool:
-        """Whether the log of a shard is being read: compaction would move records past its reader.
+        """Whether the log of a shard is being read; compaction must wait, as it would move records.
 
-        What was read before it and what is left after it would not add up to the log (B1).
+        A reader that saw part of the log before and part after compaction could miss records (B1).
         """
         return self._loads > 0
 
@@ -169,7 +169,7 @@ class GroupCoordinator:
     def request(
         self, number: int, request: Message, version: int, client_id: str, host: str
     ) -> Message | asyncio.Future[Message]:
-        """Put a request to a shard; return its answer, or a future of it when it is parked."""
+        """Send a request to a shard; return its response, or a future if the request is parked."""
         self._tokens += 1
         token = self._tokens
         event = RequestArrived(
@@ -196,7 +196,7 @@ class GroupCoordinator:
         return parked
 
     def end_transaction(self, number: int, marker: Marker) -> None:
-        """Have the positions that a producer stored in a transaction count, or drop them (C54).
+        """Apply the offsets that a producer committed in a transaction, or drop them (C54).
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, or COORDINATOR_LOAD_IN_PROGRESS; nothing has changed.
@@ -211,7 +211,7 @@ class GroupCoordinator:
         shard.apply(TransactionEnd(marker.producer_id, marker.committed))
 
     def topics_deleted(self, topics: frozenset[str]) -> None:
-        """Tell every shard that topics are gone."""
+        """Tell every shard that topics were deleted."""
         for number, shard in enumerate(self.shards):
             if shard.state is Lifecycle.READY:
                 self._run(number, TopicsDeleted(topics))
@@ -245,7 +245,7 @@ class GroupCoordinator:
     # ------------------------------------------------------------------------------- slow work
 
     def _do(self, number: int, job: Job) -> None:
-        """Do a small job at once, and a large one while others are served."""
+        """Run a small job at once, and a large one in the background."""
         if job.size <= _AT_ONCE:
             self._job_done(number, job, jobs.do(job))
             return
@@ -260,7 +260,7 @@ class GroupCoordinator:
                 loop.call_soon_threadsafe(take, *future.result())
 
         def take(result: jobs.Result, ahead: jobs.EncodedAhead) -> None:
-            if self.shards[number] is shard:  # else it was loaded again, and knows of no job
+            if self.shards[number] is shard:  # else the shard was reloaded and has no such job
                 self._job_done(number, job, result, ahead)
 
         self._worker.submit(work).add_done_callback(done)
@@ -279,7 +279,7 @@ class GroupCoordinator:
             self._run(number, JobDone(token, job.group_id, result, self._wall_ms()), ahead)
 
     def _tell_topics(self, number: int) -> None:
-        """Let a shard know the topics as they are before it answers (K14)."""
+        """Pass the current topics to a shard before it answers (K14)."""
         listed = self._data.topics
         if listed is not self._listed:
             views = (
@@ -299,7 +299,7 @@ class GroupCoordinator:
         records: tuple[GroupRecord, ...],
         ahead: jobs.EncodedAhead,
     ) -> None:
-        """Write what a request leads to as one batch, and what time leads to in pieces."""
+        """Append the records of a request as one batch, and those of a timer in several."""
         now = self._wall_ms()
         log = self._data.log(TopicPartition(OFFSETS_TOPIC, number))
         for piece in _batches(event, records, ahead):
@@ -316,7 +316,7 @@ class GroupCoordinator:
             log.append(pending, now, by_coordinator=True)
 
     def _answer_failed(self, event: ShardEvent, error: KafkaError) -> None:
-        """C7: tell whose request it was; the log's own errors mean nothing to a client."""
+        """C7: answer a request whose records were not appended, without the log's own error."""
         if isinstance(event, RequestArrived):
             known = ErrorCode(error.code)
             code = _APPEND_ERRORS.get(known, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -324,8 +324,8 @@ class GroupCoordinator:
             self._release(event.token, refuse(request, event.version, code))
 
     def _demote(self, number: int, error: KafkaError) -> None:
-        """Give the shard up after its log failed, and load it again from what the log has."""
-        told = error.code == ErrorCode.KAFKA_STORAGE_ERROR  # once, by the log itself
+        """Unload a shard whose log failed, and load it again from the log."""
+        told = error.code == ErrorCode.KAFKA_STORAGE_ERROR  # the storage has logged it
         level = logging.DEBUG if told else logging.ERROR
         logger.log(level, "the group log of shard %d failed: %s", number, error)
         old = self.shards[number]
@@ -340,7 +340,7 @@ class GroupCoordinator:
         loading.add_done_callback(self._reloading.discard)
 
     def _load_if_due(self, number: int) -> None:
-        """Try again what the disk refused: it may have been full for a moment only."""
+        """Retry after a storage error: the disk may have been full only for a moment."""
         if self._again.get(number, _NEVER) <= self._now():
             del self._again[number]
             self._load_again(number)
@@ -348,17 +348,17 @@ class GroupCoordinator:
     async def _try_to_load(self, number: int) -> None:
         """Load a shard; if its log cannot be decoded, its groups stay without a coordinator.
 
-        The storage has logged what the disk refused; a later request tries again.
+        Storage errors are logged where they occur; a later request retries the load.
         """
         try:
             await self._load(number)
-        except (KohortError, OSError) as error:  # what is on the disk, or the disk
+        except (KohortError, OSError) as error:  # bad contents, or an unreadable disk
             if isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._again[number] = self._now() + _LOAD_AGAIN_MS
             else:
                 logger.error(
-                    "%s-%d cannot be loaded until this broker starts again, its groups have no "
-                    "coordinator: %s",
+                    "%s-%d cannot be loaded until this broker restarts; its groups have no "
+                    "coordinator until then: %s",
                     OFFSETS_TOPIC,
                     number,
                     error,
@@ -370,13 +370,13 @@ class GroupCoordinator:
             self._answer = response
             return
         waiting = self._waiting.pop(token, None)
-        if waiting is not None and not waiting.done():  # else its client has gone
+        if waiting is not None and not waiting.done():  # else the client has disconnected
             waiting.set_result(response)
 
     # ------------------------------------------------------------------------------- time
 
     def _rearm(self) -> None:
-        """Let the timer ring no later than the earliest deadline; it may ring for nothing."""
+        """Set the timer to the earliest deadline or before; firing too early does no harm."""
         for shard in self.shards:
             self._arm(shard.next_deadline())
 
@@ -405,7 +405,7 @@ class GroupCoordinator:
 
 
 def _is_refused(event: ShardEvent, error: KafkaError) -> bool:
-    """C6: whether the log is sound, and nothing of the request was written: it was too large."""
+    """C6: whether the request was too large: the log is intact and has no part of it."""
     return isinstance(event, RequestArrived) and error.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -431,10 +431,10 @@ def _batches(
     records: tuple[GroupRecord, ...],
     ahead: jobs.EncodedAhead = _NOTHING_AHEAD,
 ) -> Iterable[list[jobs.Encoded]]:
-    """Part what an event leads to into batches, which the log has whole or not at all.
+    """Split the records of an event into batches; the log stores each batch whole or not at all.
 
-    A classic group that time alone writes has been a consumer group until now: half of such a move
-    would be no group of either kind.
+    If a timer writes a classic group, the group is being converted from a consumer group. Such
+    records stay in one batch: half a conversion would leave a group of neither kind.
     """
     pairs = [ahead.pair(record) for record in records]
     moves = any(isinstance(record.value, GroupMetadataValue) for record in records)
@@ -442,10 +442,10 @@ def _batches(
 
 
 def _pieces(pairs: list[jobs.Encoded]) -> Iterator[list[jobs.Encoded]]:
-    """Part records into batches of moderate size.
+    """Split records into batches of moderate size.
 
-    Where that happens each record stands for itself: positions and groups that are too old, and
-    target assignments, of which the record that makes them count comes last.
+    This is safe where each record is valid on its own: for expired offsets and groups, and for
+    target assignments, where the record that activates them comes last.
     """
     piece: list[jobs.Encoded] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Fetch: read batches, waiting for them if there are too few."""
+"""Fetch: read batches, and wait for more if there are too few."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from kohort.wire.messages.fetch import (
 )
 from kohort.wire.records import iter_batches
 
-# What a request may make the broker wait; no client asks for more than its request timeout.
+# Longest wait that a request may ask for; clients ask for less than their request timeout.
 _MAX_WAIT_MS = 60_000
 
 
 def fetch(
     broker: BrokerContext, request: FetchRequest, caller: Caller
 ) -> FetchResponse | Awaitable[FetchResponse]:
-    """Answer at once when there is enough, else after the next append or when the time is up.
+    """Answer at once if there is enough to read, else after the next append or the maximum wait.
 
-    Fetch sessions (KIP-227) are not kept: the answer says so with session id 0, and clients then
-    name all their partitions each time, as the protocol foresees.
+    Fetch sessions (KIP-227) are not kept. The response has session id 0, and clients then name all
+    their partitions in each request, as the protocol specifies.
     """
     if request.session_id != 0 and request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=())
@@ -42,7 +42,7 @@ def fetch(
 
 
 class _Reading:
-    """One fetch request, which may look at the logs several times before it is answered."""
+    """One fetch request, which may read the logs several times before it is answered."""
 
     def __init__(self, broker: BrokerContext, request: FetchRequest, by_id: bool) -> None:
         self._broker = broker
@@ -54,7 +54,7 @@ class _Reading:
         )
 
     async def wait(self) -> FetchResponse:
-        """Answer after an append brought enough, or after the time the client allows."""
+        """Answer after appends have brought enough bytes, or after the client's maximum wait."""
         timeout_s = min(self._request.max_wait_ms, _MAX_WAIT_MS) / 1000
         partitions = [
             TopicPartition(topic.name, wanted.partition)
@@ -65,7 +65,7 @@ class _Reading:
         return self.response()
 
     def is_enough(self) -> bool:
-        """Whether the client should get its answer now: enough bytes, or an error to tell."""
+        """Whether to answer now: there are enough bytes, or an error to report."""
         if self._request.min_bytes > 1:
             answer = self.response()
             parts = [part for topic in answer.responses for part in topic.partitions]
@@ -99,7 +99,7 @@ class _Reading:
         return self._broker.data.topics.get(fetched.topic)
 
     def response(self) -> FetchResponse:
-        """Read what there is, within the limits of the client and the broker."""
+        """Read the available batches, within the limits of the client and the broker."""
         left = min(max(self._request.max_bytes, 0), self._broker.config.fetch_max_bytes)
         is_empty = True
         responses = []
@@ -143,8 +143,9 @@ class _Reading:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         log = self._broker.data.log(TopicPartition(topic.name, wanted.partition))
         limit = min(wanted.partition_max_bytes, left)
-        # KIP-74: however little is asked for, the answer's first batch comes: the client gets on.
-        # What follows keeps to the limit, or the answer would be larger than the client can take.
+        # KIP-74: the first batch is returned however small the limit is, so that the client makes
+        # progress. The batches after it respect the limit, or the response would exceed the
+        # client's maximum.
         has_room = is_first or limit > 0
         stable = log.last_stable_offset
         before = stable if self._committed else None
@@ -165,7 +166,7 @@ class _Reading:
 def _aborted(
     log: PartitionLog, wanted: FetchPartition, records: bytes | memoryview
 ) -> tuple[AbortedTransaction, ...]:
-    """Name the aborted transactions of which the answer may have records (KIP-98)."""
+    """List the aborted transactions that may have records in this response (KIP-98)."""
     if not records or not log.producers.aborted:
         return ()
     *_, last = iter_batches(records)

@@ -1,4 +1,4 @@
-"""The group APIs: find the shard, ask it, and put the answers of several shards together."""
+"""The group APIs: find the shard of a group, ask it, and merge the answers of several shards."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _TOPIC_IDS_SINCE = 10  # of OffsetCommit and OffsetFetch (KIP-848)
 def find_coordinator(
     broker: BrokerContext, request: FindCoordinatorRequest, caller: Caller
 ) -> FindCoordinatorResponse:
-    """Name this broker, for there is no other."""
+    """Return this broker, the only one."""
     code, message, node_id, (host, port) = ErrorCode.NONE, None, NODE_ID, broker.address
     if request.key_type not in (_GROUP_KEY, _TRANSACTION_KEY):
         code, message, node_id, (host, port) = ErrorCode.INVALID_REQUEST, _NO_SUCH_KEY, -1, ("", -1)
@@ -102,14 +102,14 @@ def find_coordinator(
 def one_group(
     broker: BrokerContext, request: OneGroup, caller: Caller
 ) -> Message | Awaitable[Message]:
-    """Hand a request that is about one group to that group's shard."""
+    """Pass a request about one group to the shard of that group."""
     return ask(broker, request.group_id, cast("Request[Message]", request), caller)
 
 
 def ask(
     broker: BrokerContext, group_id: str, request: Request[R], caller: Caller
 ) -> R | Awaitable[R]:
-    """Put a request to the shard of a group."""
+    """Send a request to the shard of a group."""
     coordinator = broker.coordinator
     number = coordinator.shard_of(group_id)
     answer = coordinator.request(number, request, caller.version, caller.client_id, caller.host)
@@ -122,10 +122,10 @@ def ask(
 def offset_commit(
     broker: BrokerContext, request: OffsetCommitRequest, caller: Caller
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    """Store positions; a partition that we lack is refused by itself, as by Kafka.
+    """Commit offsets; unknown partitions get an error each, as in Kafka.
 
-    Since version 10 topics come as ids, which the shard does not know; it gets both, as the
-    log has both.
+    Since version 10 requests name topics by id. The shard does not know ids, so it gets name and
+    id; the log stores both.
     """
     by_id = caller.version >= _TOPIC_IDS_SINCE
     known: list[OffsetCommitRequestTopic] = []
@@ -160,7 +160,7 @@ def _joined(
     refused: list[OffsetCommitResponseTopic],
     by_id: bool,
 ) -> tuple[OffsetCommitResponseTopic, ...]:
-    """Put together what is said of the partitions of one topic."""
+    """Merge the partitions of each topic."""
     merged: dict[object, tuple[OffsetCommitResponseTopic, list[OffsetCommitResponsePartition]]] = {}
     for topic in (*done, *refused):
         key = topic.topic_id if by_id else topic.name
@@ -178,7 +178,7 @@ def _has(topic: Topic, partition: int) -> bool:
 def offset_delete(
     broker: BrokerContext, request: OffsetDeleteRequest, caller: Caller
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    """Forget positions (KIP-496); only the broker knows which partitions there are."""
+    """Delete committed offsets (KIP-496); only the broker knows which partitions exist."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in request.topics:
@@ -202,7 +202,7 @@ def offset_delete(
 def _deleted(
     done: OffsetDeleteResponse, refused: Mapping[str, Sequence[OffsetDeleteResponsePartition]]
 ) -> OffsetDeleteResponse:
-    """Add the partitions that do not exist, unless there is an error of the whole request."""
+    """Add the partitions that do not exist, unless the whole request failed."""
     if done.error_code:
         return done
     names = dict.fromkeys((*(topic.name for topic in done.topics), *refused))
@@ -219,7 +219,7 @@ def _deleted(
 def offset_fetch(
     broker: BrokerContext, request: OffsetFetchRequest, caller: Caller
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    """Return positions, of several groups since version 8."""
+    """Return committed offsets, of several groups since version 8."""
     if caller.version < 8:
         return ask(broker, request.group_id, request, caller)
     answers = [_fetch_for_group(broker, request, group, caller) for group in request.groups]
@@ -235,7 +235,7 @@ def _fetch_for_group(
     group: OffsetFetchRequestGroup,
     caller: Caller,
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    """Return the positions of one group; since version 10 topics come and go as ids."""
+    """Return the offsets of one group; since version 10 topics are identified by id."""
     if caller.version < _TOPIC_IDS_SINCE:
         return ask(broker, group.group_id, replace(request, groups=(group,)), caller)
     asked = [(topic, broker.topic_by_id(topic.topic_id)) for topic in group.topics or ()]
@@ -253,7 +253,7 @@ def _fetch_for_group(
 
 
 def _no_such_id(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
-    """Say of each partition that its topic does not exist: left out, it would have no position."""
+    """Answer each partition with an error: without it, nothing would seem committed."""
     partitions = tuple(
         OffsetFetchResponsePartitions(
             partition_index=partition,
@@ -271,7 +271,7 @@ def _with_ids(
     group: OffsetFetchResponseGroup,
     refused: tuple[OffsetFetchResponseTopics, ...],
 ) -> OffsetFetchResponseGroup:
-    """Put the ids of the topics beside their names, and add those that do not exist."""
+    """Add the ids of the topics to their names, and the topics that do not exist."""
     if group.error_code:
         return group
     topics = tuple(
@@ -351,12 +351,12 @@ def list_groups(
 
 
 def then(answer: R | Awaitable[R], change: Callable[[R], R]) -> R | Awaitable[R]:
-    """Change an answer that is there, or that will be."""
+    """Change an answer, now or when it is available."""
     return _gather([answer], lambda done: change(next(iter(done))))
 
 
 def _gather(answers: list[R | Awaitable[R]], merge: Callable[[Iterable[R]], R]) -> R | Awaitable[R]:
-    """Merge answers that are there, or that will be."""
+    """Merge answers, now or when all are available."""
     if not any(isinstance(answer, Awaitable) for answer in answers):
         return merge(cast("list[R]", answers))
 

@@ -1,4 +1,4 @@
-"""One client's connection: frames in, responses out, in the order of the requests."""
+"""A client's connection: request frames in, responses out, in the order of the requests."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ logger = logging.getLogger(__name__)
 Answer: TypeAlias = "list[Buffer] | None"
 Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
 
-# What a connection has for small frames until its client has authenticated.
+# Size of the buffer for small frames until the client has authenticated.
 NEWCOMER_BYTES = 4 * 1024
-# A client may send this many requests ahead; what comes after stays in the socket.
+# A client may pipeline this many requests; later ones stay in the socket.
 _MAX_WAITING = 32
-# Then it is the turn of the other connections: one client's requests must not delay the others.
+# After this many requests other connections get their turn: no client may delay the others.
 _REQUESTS_PER_TURN = 4
-# What the socket does not take is copied by asyncio, so it is offered no more than this at once.
+# asyncio copies the bytes that the socket does not take, so writes are at most this large.
 _WRITE_BYTES = 1024 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Serves one request at a time, as Kafka does, and reads no further than it must.
+    """Serves one request at a time, as Kafka does, and reads no further than needed.
 
-    A client that does not read its answers is not read from either: it costs one response.
+    The broker stops reading from a client that does not read its responses: one response is
+    buffered.
     """
 
     def __init__(
@@ -44,14 +45,15 @@ class Connection(asyncio.BufferedProtocol):
         limits: Limits,
         newcomers: UnauthenticatedConnections | None = None,
     ) -> None:
-        """Make the protocol of a new connection.
+        """Create the protocol of a new connection.
 
         Args:
-            serve: Turns a request frame and the client's address into the pieces of a response
-                frame, at once or later; None where there is no answer.
-            open_connections: Where the connection enters itself while it is open.
-            limits: Bounds on what is accepted.
-            newcomers: Where it is until its client has authenticated; None: nothing is demanded.
+            serve: Returns the pieces of the response frame for a request frame and the client's
+                address, now or later; None if there is no response.
+            open_connections: The set that the connection adds itself to while it is open.
+            limits: Bounds on incoming requests.
+            newcomers: The connections that have yet to authenticate, which this one is added to;
+                None if clients need not authenticate.
         """
         self._serve = serve
         self._open = open_connections
@@ -75,10 +77,10 @@ class Connection(asyncio.BufferedProtocol):
         self.certificate: Mapping[str, object] | None = None
         self.last_active = 0.0
 
-    # -------------------------------------------------------------------------- who it is
+    # --------------------------------------------------------------------------- authentication
 
     def accepted(self, transport: asyncio.Transport) -> None:
-        """Count as open; `transport` is the one below TLS, if there is TLS."""
+        """Register as open; with TLS, `transport` is the one below it."""
         self._below = transport
         self._open.add(self)
         if self._newcomers is not None:
@@ -86,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._touch()
 
     def authenticated(self) -> None:
-        """Let the client send what it likes, for it is known now."""
+        """Lift the limits on unauthenticated clients."""
         if self._newcomers is None:
             return
         self._newcomers.leave(self)
@@ -96,24 +98,24 @@ class Connection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------------- from asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is none
+        """Start serving."""
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop: no subclass
         if self._below is None:
             self.accepted(transport)
-        # asyncio's TLS takes a limit of 0 for reached although nothing waits, and would not go on.
+        # With a limit of 0, asyncio's TLS takes an empty buffer for full and would never resume.
         has_tls = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=1 if has_tls else 0)
         peer = transport.get_extra_info("peername")
         self.host = f"/{peer[0]}" if peer else ""
         self.certificate = transport.get_extra_info("peercert")
-        self._go_on()  # the end of the TLS handshake may have brought requests along
+        self._go_on()  # requests may have arrived with the end of the TLS handshake
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the receiver knows better
-        """Return where the next bytes go."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the receiver sizes it
+        """Return the buffer for the next bytes."""
         return self._receiver.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take bytes that have arrived."""
+        """Process bytes that have arrived."""
         self._touch()
         try:
             self._waiting.extend(self._receiver.received(nbytes))
@@ -123,28 +125,28 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def eof_received(self) -> bool:
-        """Close when the client has."""
+        """Close once the client has closed its end."""
         return False
 
     def pause_writing(self) -> None:
-        """Send and serve nothing more until the client has read."""
+        """Stop sending and serving until the client has read."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """Go on, for the client has read."""
+        """Resume, as the client has read."""
         self._writable = True
         self._send()
         self._go_on()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # any end is the end
-        """Forget what was going on."""
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # any cause
+        """Cancel what is pending and release the buffers."""
         self._open.discard(self)
         if self._newcomers is not None:
             self._newcomers.leave(self)
         self._waiting.clear()
         self._unsent.clear()
         self._transport = self._below = None
-        # The collector of garbage may come late: buffers do not wait for it.
+        # Garbage collection may be late, so the buffers are released now.
         self._receiver.drop()
         if self._pending is not None:
             self._pending.cancel()
@@ -166,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
             self._balance_reading()
 
     def _take_turn(self) -> None:
-        """Serve some of the requests that have arrived, and the others when all others had some."""
+        """Serve some of the waiting requests, and the rest after the other connections."""
         self._next_turn = None
         served = 0
         while self._waiting and self._writable and self._pending is None and self._transport:
@@ -176,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
             served += 1
             try:
                 answer = self._serve(self._waiting.popleft(), self.host)
-            except Exception as error:  # noqa: BLE001  # it is logged, and ends this connection only
+            except Exception as error:  # noqa: BLE001  # logged; only this connection closes
                 self._refuse(error)
                 return
             if isinstance(answer, Awaitable):
@@ -187,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         self._balance_reading()
 
     def _send(self) -> None:
-        """Write as much as the socket takes; while something is left, nothing more is served."""
+        """Write as much as the socket takes; while bytes are left, no more requests are served."""
         while self._unsent and self._writable and self._transport is not None:
             piece = self._unsent.popleft()
             self._transport.write(piece[:_WRITE_BYTES])
@@ -211,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent.extend(map(memoryview, answer))
         self._send()
         if isinstance(answer, LastAnswer) and self._transport is not None:
-            self._transport.close()  # once it is written
+            self._transport.close()  # after the pending bytes are written
 
     def _balance_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -222,14 +224,14 @@ class Connection(asyncio.BufferedProtocol):
             (self._transport.resume_reading if enough else self._transport.pause_reading)()
 
     def _refuse(self, error: BaseException) -> None:
-        """Close, because the bytes were not Kafka's protocol or something went wrong here."""
+        """Close after a protocol error of the client or a failure here."""
         warn = logger.warning if self._newcomers is None else self._newcomers.log.warning
         if isinstance(error, DisconnectError):
-            logger.info("closing the connection of %s: a fault says so", self.host)
+            logger.info("closing the connection of %s: an injected fault", self.host)
         elif isinstance(error, ForeignProtocolError):
             warn(
-                "closing the connection of %s: it speaks %s, and this broker only Kafka's protocol"
-                " without encryption (security.protocol=PLAINTEXT)",
+                "closing the connection of %s: the client speaks %s, but this listener accepts only"
+                " Kafka's protocol without encryption (security.protocol=PLAINTEXT)",
                 self.host,
                 error.protocol,
             )
