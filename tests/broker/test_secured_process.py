@@ -66,7 +66,7 @@ def kohort(*arguments: str) -> subprocess.CompletedProcess[str]:
         ('protocol = "SSL"\nkeystor = "x"', "security.toml: .*keystor"),
         ('protocol = "SSL"\nkeystore = "missing.pem"', "PEM"),
         ("protocol", "security.toml: "),
-        ('protocol = "SASL_PLAINTEXT"\n[users]\n"a/b" = "c"', "'a/b' is no name for a file"),
+        ('protocol = "SASL_PLAINTEXT"\n[users]\n"a/b" = "c"', "cannot be used as a file name"),
     ],
 )
 def test_a_wrong_file_is_one_line(text: str, said: str, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_line_says_how_many_were_left_out(caplog: pytest.LogCaptureFixture) ->
     now = 60.0
     log.warning("later")
     log.warning("last")
-    said = ["later (5 such lines before were left out)", "last"]
+    said = ["later (left out 5 similar lines before)", "last"]
     assert caplog.messages[10:] == said
 
 
@@ -270,5 +270,5 @@ def test_other_machines_reach_only_what_demands_authentication() -> None:
 
 
 def test_a_user_that_there_is_not_has_no_settings() -> None:
-    with pytest.raises(ConfigError, match="'bob' is none of"):
+    with pytest.raises(ConfigError, match="'bob' is not among"):
         Security("SASL_PLAINTEXT", users=USERS).client_settings("bob")

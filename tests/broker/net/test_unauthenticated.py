@@ -128,7 +128,7 @@ def test_a_client_without_tls_is_named(caplog: pytest.LogCaptureFixture) -> None
         connection.sendall(struct.pack(">ihhi", 10, 18, 3, 1) + b"\xff\xff")
         assert is_closed(connection)
     (line,) = caplog.messages
-    assert "closing the connection of /127.0.0.1: no TLS handshake" in line
+    assert "closing the connection of /127.0.0.1: the TLS handshake failed" in line
 
 
 def test_one_costs_no_more_than_is_documented() -> None:

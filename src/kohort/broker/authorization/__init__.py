@@ -1,1 +1,1 @@
-"""What clients may do: ACLs, and the answers to those who may not."""
+"""Authorization: ACLs, and the responses to denied requests."""

@@ -1,6 +1,6 @@
-"""ACLs: what each client may do, decided as Apache Kafka's StandardAuthorizer decides it (KIP-801).
+"""ACLs, evaluated as Apache Kafka's StandardAuthorizer does (KIP-801).
 
-An ACL that denies goes before all that allow; what no ACL allows is denied. Super users may do
+A denying ACL overrides all that allow, and whatever no ACL allows is denied. Super users may do
 everything.
 """
 
@@ -25,11 +25,11 @@ EVERY = "*"
 """Any host; as the name of a literal resource, any resource."""
 
 CLUSTER = "kafka-cluster"
-"""The one name of the cluster as a resource."""
+"""The only name of the cluster resource."""
 
 
 class Resource(IntEnum):
-    """What an ACL is about, by Kafka's numbers."""
+    """The resource types of ACLs, by Kafka's numbers."""
 
     ANY = 1
     TOPIC = 2
@@ -41,7 +41,7 @@ class Resource(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done with it."""
+    """The operations of ACLs, by Kafka's numbers."""
 
     ANY = 1
     ALL = 2
@@ -69,7 +69,7 @@ class Permission(IntEnum):
 
 
 class Pattern(IntEnum):
-    """How a name is compared; ANY and MATCH are for filters (KIP-290)."""
+    """How a resource name is matched; ANY and MATCH are for filters (KIP-290)."""
 
     ANY = 1
     MATCH = 2
@@ -77,7 +77,7 @@ class Pattern(IntEnum):
     PREFIXED = 4
 
 
-# The right to do one of these includes the right to describe.
+# Permission for one of these operations implies permission to describe.
 _IMPLYING = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
     Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
@@ -85,16 +85,17 @@ _IMPLYING = {
 
 
 class Acl(Struct, frozen=True, order=True):
-    """One permission, or prohibition.
+    """A permission or a prohibition.
 
     Attributes:
         principal: The user, as `User:alice`; `User:*` means all users.
-        operation: What the user does.
-        resource: The kind of thing that it is done with.
-        name: Its name; `*` with `Pattern.LITERAL` for all of them, "kafka-cluster" for the cluster.
-        pattern: Whether names need only begin with `name`.
-        permission: Whether it is allowed or denied.
-        host: The address of the client; `*` for any.
+        operation: The operation.
+        resource: The resource type.
+        name: The resource name; `*` with `Pattern.LITERAL` for all, "kafka-cluster" for the
+            cluster.
+        pattern: Whether the resource has this name, or a name that starts with it.
+        permission: Whether the operation is allowed or denied.
+        host: Address of the client; `*` for any.
     """
 
     principal: str
@@ -106,20 +107,20 @@ class Acl(Struct, frozen=True, order=True):
     host: str = EVERY
 
     def problem(self) -> str | None:
-        """Return why the ACL cannot exist, None if it can."""
+        """Return why the ACL is invalid, or None if it is valid."""
         if self.is_vague:
-            return "an ACL names one kind of resource, operation, pattern and permission"
+            return "an ACL needs one resource type, operation, pattern and permission, not ANY"
         if not self.name:
-            return "the name of the resource is empty"
+            return "the resource name is empty"
         if self.resource == Resource.CLUSTER and self.name != CLUSTER:
-            return f"the cluster is called {CLUSTER}"
+            return f"the name of the cluster resource is {CLUSTER}"
         if ":" not in self.principal:
-            return f"{self.principal[:100]!r} is no principal like User:alice"
+            return f"{self.principal[:100]!r} is not a principal such as User:alice"
         return None
 
     @property
     def is_vague(self) -> bool:
-        """Whether it has something that is for filters."""
+        """Whether a field has a value that only filters may have."""
         return self.pattern < Pattern.LITERAL or 1 in (
             self.resource,
             self.operation,
@@ -127,7 +128,7 @@ class Acl(Struct, frozen=True, order=True):
         )
 
     def covers(self, resource: Resource, name: str) -> bool:
-        """Whether it is about a resource."""
+        """Whether the ACL applies to a resource."""
         if self.resource != resource:
             return False
         if self.pattern == Pattern.PREFIXED:
@@ -135,11 +136,11 @@ class Acl(Struct, frozen=True, order=True):
         return self.name in (name, EVERY)
 
     def is_for(self, principal: str, host: str) -> bool:
-        """Whether it is about a principal at a host."""
+        """Whether the ACL applies to a principal on a host."""
         return self.principal in (principal, ALL_USERS) and self.host in (host, EVERY)
 
     def includes(self, operation: Operation) -> bool:
-        """Whether it is about an operation; what is allowed may imply others."""
+        """Whether the ACL applies to an operation; allowed ones may imply others."""
         if self.operation in (operation, Operation.ALL):
             return True
         implied = self.operation in _IMPLYING.get(operation, ())
@@ -147,7 +148,7 @@ class Acl(Struct, frozen=True, order=True):
 
 
 class AclFilter(Struct, frozen=True, kw_only=True):
-    """Which ACLs are meant; attributes that are None or ANY fit all."""
+    """Selects ACLs; attributes that are None or ANY match all."""
 
     principal: str | None = None
     operation: Operation = Operation.ANY
@@ -158,7 +159,7 @@ class AclFilter(Struct, frozen=True, kw_only=True):
     host: str | None = None
 
     def fits(self, acl: Acl) -> bool:
-        """Whether an ACL is meant."""
+        """Whether the filter selects an ACL."""
         pairs = (
             (self.resource, acl.resource),
             (self.operation, acl.operation),
@@ -185,9 +186,9 @@ class Acls:
     """The ACLs of one broker.
 
     Args:
-        super_users: The principals that may do everything.
-        path: File with the ACLs; made with the first one.
-        storage: Tells what the operating system refuses.
+        super_users: Principals that may do everything.
+        path: File that stores the ACLs; created with the first one.
+        storage: Reports errors of the operating system.
 
     Raises:
         DataDirectoryError: The file is damaged or cannot be read.
@@ -199,7 +200,7 @@ class Acls:
         self._acls = frozenset(_read(path))
 
     def found(self, wanted: AclFilter) -> list[Acl]:
-        """Return the ACLs that a filter means, in order."""
+        """Return the ACLs that a filter selects, in order."""
         return sorted(acl for acl in self._acls if wanted.fits(acl))
 
     def change(self, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
@@ -218,7 +219,7 @@ class Acls:
     def allows(
         self, principal: str, host: str, operation: Operation, resource: Resource, name: str
     ) -> bool:
-        """Whether a principal may do something."""
+        """Whether a principal may perform an operation on a resource."""
         if principal in self._super:
             return True
         found = [
@@ -233,7 +234,7 @@ class Acls:
     def allows_any(
         self, principal: str, host: str, operation: Operation, resource: Resource
     ) -> bool:
-        """Whether a principal may do something with any resource of a kind (KIP-679)."""
+        """Whether a principal may perform an operation on any resource of a type (KIP-679)."""
         if principal in self._super:
             return True
         found = [
@@ -249,19 +250,19 @@ class Acls:
 
 
 def _dominates(no: Acl, yes: Acl) -> bool:
-    """Whether an ACL denies all that another allows."""
+    """Whether a denying ACL covers all that an allowing one allows."""
     if no.pattern == Pattern.PREFIXED:
         return yes.name.startswith(no.name) and yes.name != EVERY
     return no.name == EVERY or (no.name == yes.name and yes.pattern == Pattern.LITERAL)
 
 
 class Rights(Struct, frozen=True):
-    """What one client may do.
+    """The permissions of one client.
 
     Attributes:
-        acls: The ACLs; None: there are none, and it may do everything.
-        principal: Who it is.
-        host: Where it is.
+        acls: The ACLs; None: there is no authorization, and the client may do everything.
+        principal: Principal of the client.
+        host: Address of the client.
     """
 
     acls: Acls | None
@@ -269,26 +270,26 @@ class Rights(Struct, frozen=True):
     host: str
 
     def may(self, operation: Operation, resource: Resource, name: str = CLUSTER) -> bool:
-        """Whether it may do something."""
+        """Whether the client may perform an operation on a resource."""
         acls = self.acls
         return acls is None or acls.allows(self.principal, self.host, operation, resource, name)
 
     def may_any(self, operation: Operation, resource: Resource) -> bool:
-        """Whether it may do something with any resource of a kind."""
+        """Whether the client may perform an operation on any resource of a type."""
         acls = self.acls
         return acls is None or acls.allows_any(self.principal, self.host, operation, resource)
 
     def operations(self, resource: Resource, name: str, possible: int) -> int:
-        """Return what it may do of all that is possible, one bit for each operation (KIP-430)."""
+        """Return the operations that the client may perform, one bit each (KIP-430)."""
         asked = (each for each in Operation if possible >> each & 1)
         return sum(1 << each for each in asked if self.may(each, resource, name))
 
 
 def principal_of(certificate: Mapping[str, object] | None) -> str:
-    """Return who has a certificate, as Apache Kafka names its subject (RFC 2253).
+    """Return the principal of a certificate, named as Apache Kafka does (RFC 2253).
 
     Args:
-        certificate: As `ssl.SSLSocket.getpeercert` has it; None or empty: there is none.
+        certificate: Result of `ssl.SSLSocket.getpeercert`; None or empty: no certificate.
     """
     subject = (certificate or {}).get("subject")
     if not isinstance(subject, tuple):
@@ -318,10 +319,10 @@ def _attribute(name: str, value: str) -> str:
 
 
 def checked(acls: Iterable[Acl]) -> list[Acl]:
-    """Return ACLs if there can be such.
+    """Return ACLs after checking that they are valid.
 
     Raises:
-        ConfigError: An ACL cannot exist; says why.
+        ConfigError: An ACL is invalid, with the reason.
     """
     found = list(acls)
     for acl in found:
@@ -339,6 +340,6 @@ def _read(path: Path) -> list[Acl]:
         raise DataDirectoryError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise DataDirectoryError(
-            f"{path}, the ACLs, is damaged ({error}); put it back from a copy, or remove it and "
-            "set them again"
+            f"{path}, the file of the ACLs, is damaged ({error}); restore it from a backup, or "
+            "remove it and create the ACLs again"
         ) from error

@@ -1,4 +1,4 @@
-"""For each request that ACLs may refuse, the response that carries nothing but an error."""
+"""For each request that ACLs can deny, the response that consists of an error only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kohort.wire.messages.topics import CreatePartitionsRequest
 
 S = TypeVar("S", bound=Struct)
 
-# Of a response: the field of its request that has the same things.
+# By response field, the request field with the same items.
 _SOURCES = {
     "filter_results": ("filters",),
     "markers": ("markers",),
@@ -46,13 +46,13 @@ _SOURCES = {
     "topics": ("topics",),
     "transaction_states": ("transactional_ids",),
 }
-# What something is called, which an answer repeats.
+# Fields that name an item, which the response repeats.
 _NAMES = (
     *("group_id", "key", "name", "partition", "partition_id", "partition_index", "producer_id"),
     *("resource_name", "resource_type", "topic", "topic_id", "topic_name", "transactional_id"),
 )
 _ALIASES = {"partition_index": "partition", "partition_id": "partition", "topic_name": "name"}
-# The others that can be refused say something beside the code.
+# The other responses that can be denied have an error message beside the code.
 _REFUSABLE = REFUSABLE - {"IncrementalAlterConfigs"}
 _WORDLESS = (
     CreatePartitionsRequest,
@@ -63,7 +63,7 @@ _CODES = ("error_code", "partition_error_code")
 
 
 def denied(request: Message, version: int, code: ErrorCode) -> Message:
-    """Return the response of the right class and shape that says `code`."""
+    """Return a response of the right class and shape with the error `code`."""
     if isinstance(request, AlterUserScramCredentialsRequest):
         return _credentials(request, code)
     if isinstance(request, AlterReplicaLogDirsRequest):
@@ -76,15 +76,15 @@ def denied(request: Message, version: int, code: ErrorCode) -> Message:
 
 
 def denied_parts(request: Message, version: int, code: ErrorCode, field: str) -> Iterable[object]:
-    """Return what a response says of each thing in a request that is denied.
+    """Return the response items for denied items of a request.
 
     Args:
-        request: The request, with these things only.
-        version: Its version.
-        code: Why they are denied.
-        field: Of the response.
+        request: The request with only the denied items.
+        version: Version of the request.
+        code: The error.
+        field: Field of the response that has the items.
     """
-    # An OffsetDelete that is denied altogether says nothing of its topics.
+    # An OffsetDelete that is denied as a whole has no topics in its response.
     make = _answer if isinstance(request, OffsetDeleteRequest) else denied
     return cast("Iterable[object]", getattr(make(request, version, code), field))
 
@@ -95,7 +95,7 @@ def _answer(request: Message, version: int, code: ErrorCode) -> Message:
 
 
 def _denied(cls: type[S], like: object, version: int, code: ErrorCode) -> S:
-    """Make an answer, or a part of one, from the request that it answers."""
+    """Create a response, or a part of one, from the request that it answers."""
     given = defaults(cls)
     values = {
         spec.name: _value(spec, given[spec.name] is NODEFAULT, like, version, code)
@@ -106,7 +106,7 @@ def _denied(cls: type[S], like: object, version: int, code: ErrorCode) -> S:
 
 
 def _worded(answer: S, code: ErrorCode) -> S:
-    """Put a text beside each code."""
+    """Add an error message to each code."""
     names = answer.__struct_fields__
     parts = {
         name: tuple(_worded(each, code) for each in value)
@@ -142,7 +142,7 @@ def _said(code: ErrorCode) -> str:
 
 
 def _name(spec: FieldSpec, like: object) -> object:
-    """Return what something is called; some requests have nothing but the name."""
+    """Return the name of an item; in some requests the item is only a name."""
     if isinstance(like, str if spec.kind == "string" else int):
         return like
     field = spec.name if hasattr(like, spec.name) else _ALIASES.get(spec.name, spec.name)

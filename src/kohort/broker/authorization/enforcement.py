@@ -54,7 +54,7 @@ def _split(
     items: Items,
     found: Sequence[object],
 ) -> Answer:
-    """Handle a request without the things that are denied, and add what is said of these."""
+    """Handle a request without its denied items, and add the errors of these to the response."""
     codes = [items.need(broker, request, caller.rights, each) for each in found]
     if not any(codes):
         return handler(broker, request, caller)
@@ -65,10 +65,10 @@ def _split(
     if not allowed and not items.is_always:
         return _nothing_else(request, caller.version, items, refusals)
     rest = replace(request, **{items.field: allowed})
-    if not allowed:  # nothing at all, which in version 0 stands for everything
+    if not allowed:  # an empty list, which in version 0 would mean all
         caller = replace(caller, version=max(caller.version, 1))
     answer = handler(broker, rest, caller)
-    assert answer is not None  # those that want no answer are looked at above
+    assert answer is not None  # requests without a response were checked above
     return then(answer, lambda done: _with(done, items, refusals))
 
 
@@ -100,4 +100,4 @@ def _with(answer: Message, items: Items, refusals: tuple[object, ...]) -> Messag
 
 def _check_answered(request: Message) -> None:
     if getattr(request, "acks", 1) == 0:
-        raise RemoteProtocolError("a Produce without an answer (acks=0) for what ACLs deny")
+        raise RemoteProtocolError("ACLs deny a Produce request with acks=0, which has no response")

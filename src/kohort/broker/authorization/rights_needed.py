@@ -1,4 +1,4 @@
-"""Which rights each request needs, as Apache Kafka asks for them."""
+"""The permissions that each request needs, as in Apache Kafka."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ from kohort.wire.messages.txn_requests import (
     WriteTxnMarkersRequest,
 )
 
-# Return the error that the whole request gets, or one thing in it; None: it is allowed.
+# Returns the error for the whole request, or for one item of it; None if it is allowed.
 Whole = Callable[[BrokerContext, Any, Rights], ErrorCode | None]
 Each = Callable[[BrokerContext, Any, Rights, Any], ErrorCode | None]
 
@@ -88,14 +88,14 @@ _FAILED = {
 
 
 class Items(Struct, frozen=True):
-    """The things that a request is for.
+    """The items of a request, such as its topics.
 
     Attributes:
-        field: Of the request.
-        results: Of its response: the field with what became of each.
-        need: Which right one of them needs.
-        is_always: Whether the request is handled when none of them is left.
-        shown: Makes a refusal say as much as the client may see.
+        field: Field of the request that has them.
+        results: Field of the response that has their results.
+        need: Returns the error of an item that the client may not use.
+        is_always: Whether the request is handled even if no item is left.
+        shown: Removes from an error what the client may not see.
     """
 
     field: str
@@ -106,11 +106,11 @@ class Items(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """What a request needs.
+    """The permissions that a request needs.
 
     Attributes:
-        whole: What it needs to be handled at all.
-        items: What each thing in it needs; a version has one of these fields.
+        whole: Checks the request as a whole.
+        items: Checks its items; each version of a request has one of these fields.
     """
 
     whole: Whole | None = None
@@ -121,7 +121,7 @@ class Rule(Struct, frozen=True):
 
 
 def _one(operation: Operation, resource: Resource, field: str) -> Whole:
-    """Needs a right for the one thing that the request names."""
+    """Require a permission for the one resource that the request names."""
 
     def need(_broker: BrokerContext, request: object, rights: Rights) -> ErrorCode | None:
         is_allowed = rights.may(operation, resource, getattr(request, field))
@@ -139,7 +139,7 @@ def _transaction(operation: Operation) -> Whole:
 
 
 def _cluster(*operations: Operation) -> Whole:
-    """Needs one of these rights for the cluster."""
+    """Require one of these permissions for the cluster."""
 
     def need(_broker: BrokerContext, _request: object, rights: Rights) -> ErrorCode | None:
         is_allowed = any(rights.may(each, Resource.CLUSTER) for each in operations)
@@ -164,7 +164,7 @@ def _produce(broker: BrokerContext, request: ProduceRequest, rights: Rights) -> 
 
 
 def _is_transactional(records: Buffer | None) -> bool:
-    """Whether a batch has the bit for it, in the second byte of its attributes (KIP-98)."""
+    """Whether a batch is transactional, a bit in the second byte of its attributes (KIP-98)."""
     return records is not None and len(records) > 22 and bool(records[22] & 1 << 4)
 
 
@@ -181,7 +181,7 @@ def _init_producer_id(
 def _add_partitions(
     broker: BrokerContext, request: AddPartitionsToTxnRequest, rights: Rights
 ) -> ErrorCode | None:
-    if request.transactions:  # of version 4 and later, which brokers send
+    if request.transactions:  # since version 4, which brokers send
         return _cluster(Operation.CLUSTER_ACTION)(broker, request, rights)
     field = "v3_and_below_transactional_id"
     return _one(Operation.WRITE, Resource.TRANSACTIONAL_ID, field)(broker, request, rights)
@@ -216,7 +216,7 @@ def _coordinator_of(request: FindCoordinatorRequest, rights: Rights, key: str) -
 
 
 def _topic(operation: Operation) -> Each:
-    """Needs a right for a topic, by its name or id; one with an unknown id is not denied."""
+    """Require a permission for a topic by name or id; an unknown id is not denied."""
 
     def need(
         broker: BrokerContext, _request: object, rights: Rights, item: object
@@ -238,7 +238,7 @@ def _topic_name(broker: BrokerContext, item: object) -> str | None:
 
 
 def _named(operation: Operation, resource: Resource) -> Each:
-    """Needs a right for what the request names."""
+    """Require a permission for the named resource."""
 
     def need(
         _broker: BrokerContext, _request: object, rights: Rights, item: str
@@ -251,7 +251,7 @@ def _named(operation: Operation, resource: Resource) -> Each:
 def _described(
     broker: BrokerContext, request: MetadataRequest, rights: Rights, item: object
 ) -> ErrorCode | None:
-    """Needs to see a topic, and to create it where it would be created."""
+    """Require DESCRIBE on a topic, and CREATE if the request would create it."""
     code = _topic(Operation.DESCRIBE)(broker, request, rights, item)
     name = _topic_name(broker, item)
     is_there = name is None or name in broker.data.topics
@@ -264,7 +264,7 @@ def _described(
 def _fetched(
     broker: BrokerContext, request: FetchRequest, rights: Rights, item: object
 ) -> ErrorCode | None:
-    """Needs to read a topic, or to be a broker that follows its leader."""
+    """Require READ on a topic, or that the client is a replica that follows its leader."""
     if max(request.replica_id, request.replica_state.replica_id) < 0:
         return _topic(Operation.READ)(broker, request, rights, item)
     is_allowed = rights.may(Operation.CLUSTER_ACTION, Resource.CLUSTER)
@@ -274,7 +274,7 @@ def _fetched(
 def _deleted(
     broker: BrokerContext, request: DeleteTopicsRequest, rights: Rights, item: object
 ) -> ErrorCode | None:
-    """Needs to delete a topic, or to see it where there is none."""
+    """Require DELETE on a topic, and DESCRIBE to learn that it does not exist."""
     name = _topic_name(broker, item)
     is_missing = name is not None and name not in broker.data.topics
     needed = Operation.DESCRIBE if is_missing else Operation.DELETE
@@ -284,14 +284,14 @@ def _deleted(
 def _without_name(
     _broker: BrokerContext, _rights: Rights, topic: MetadataResponseTopic
 ) -> MetadataResponseTopic:
-    """A client that asks by an id does not learn the name."""
+    """Remove the name of a topic that the client asked for by id."""
     return topic if topic.topic_id == ZERO_UUID else replace(topic, name=None)
 
 
 def _with_name(
     broker: BrokerContext, rights: Rights, result: DeletableTopicResult
 ) -> DeletableTopicResult:
-    """A client that asks by an id learns the name if it may see the topic."""
+    """Add the name of a topic that the client asked for by id, if it may see the topic."""
     name = _topic_name(broker, result)
     is_seen = name is not None and rights.may(Operation.DESCRIBE, Resource.TOPIC, name)
     return replace(result, name=name) if is_seen else result
@@ -305,12 +305,12 @@ def _created(
     return _topic(Operation.CREATE)(broker, request, rights, item)
 
 
-# Kinds of resources with settings; all others are the cluster's.
+# Resource types with settings; all others belong to the cluster.
 _CONFIGURED = {2: Resource.TOPIC, 32: Resource.GROUP}
 
 
 class _Configured(Protocol):
-    """Some resource that has settings."""
+    """A resource that has settings."""
 
     resource_type: int
     resource_name: str

@@ -1,4 +1,4 @@
-"""What answers leave out, or say of rights, for a client that may not see everything."""
+"""Removes from responses what the client may not see, and adds its authorized operations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HIDDEN = "The group has described topic(s) that the client is not authorized to
 
 
 def shown(request: Message, answer: Message, rights: Rights) -> Message:
-    """Return an answer as a client with these rights may see it."""
+    """Return a response as a client with these permissions may see it."""
     change = _CHANGES.get(type(answer))
     return answer if change is None else change(request, answer, rights)
 
@@ -49,7 +49,7 @@ def _may_see(rights: Rights, topic: str | None) -> bool:
 
 
 def _with_operations(parts: tuple[S, ...], field: str, kind: Resource, rights: Rights) -> Any:  # noqa: ANN401  # of two kinds
-    """Replace all that could be done with each by what the client may do."""
+    """Replace the possible operations of each item by those that the client may perform."""
     named = "group_id" if kind is Resource.GROUP else "name"
     return tuple(
         part
@@ -141,7 +141,7 @@ def _assigned(group: DescribedConsumerGroup) -> set[str]:
 
 
 def _created(_request: Message, answer: CreateTopicsResponse, rights: Rights) -> Message:
-    """Say nothing of the settings of a topic that the client may not see."""
+    """Remove the settings of a topic whose settings the client may not see."""
     topics = (
         topic
         if topic.error_code or rights.may(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name)
@@ -168,7 +168,7 @@ def _offsets(request: OffsetFetchRequest, answer: OffsetFetchResponse, rights: R
 
 
 def _positions(topics: tuple[P, ...], rights: Rights, are_named: bool) -> tuple[P, ...]:
-    """Leave out what the client may not see, with an error where it has named it."""
+    """Remove topics that the client may not see; those that it named get an error."""
     if not are_named:
         return tuple(topic for topic in topics if _may_see(rights, topic.name))
     return tuple(

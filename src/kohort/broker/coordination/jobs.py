@@ -1,4 +1,4 @@
-"""The coordinator's slow work, done: target assignments and regular expressions (KIP-848)."""
+"""The coordinator's slow jobs: target assignments and regular expressions (KIP-848)."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ Result: TypeAlias = NewTarget | MatchedTopics | DraftJobDone
 
 
 def do(job: Job) -> Result:
-    """Do a job, in whatever thread."""
+    """Run a job, in any thread."""
     if isinstance(job, DraftAssignmentJob):
         return share_out(job)
     return do_consumer_job(cast("ConsumerJob", job))
 
 
 class EncodedAhead:
-    """The bytes of the records that a job has made, thousands perhaps for a large group.
+    """The encoded records that a job has created, thousands perhaps for a large group.
 
-    The job's thread makes them, so that the loop delays no request.
+    They are encoded in the job's thread, so that the event loop delays no request.
     """
 
     def __init__(self, result: Result | None = None) -> None:
-        """Encode what is in a result."""
+        """Encode the records of a result."""
         made = [each.record for each in result.changed] if isinstance(result, NewTarget) else []
-        # A record is known by its identity: to compare it takes as long as to encode it.
+        # Records are looked up by identity: comparing two takes as long as encoding one.
         self._known = {id(record): (record, _encoded(record)) for record in made}
 
     def pair(self, record: GroupRecord) -> Encoded:
-        """Return the key and the value of a record, of whatever record."""
+        """Return the encoded key and value of any record."""
         known = self._known.get(id(record))
         return _encoded(record) if known is None else known[1]
 
@@ -65,17 +65,17 @@ def _encoded(record: GroupRecord) -> Encoded:
 
 
 def do_consumer_job(job: ConsumerJob) -> NewTarget | MatchedTopics:
-    """Do a job for a group of the consumer protocol."""
+    """Run a job for a group of the consumer protocol."""
     if isinstance(job, RegexJob):
         return match_topics(job)
     return member_target.make(job) if isinstance(job, InstallJob) else make_target(job)
 
 
 def make_target(job: TargetJob) -> NewTarget:
-    """Make a target assignment; if the assignor fails, say why (K11)."""
+    """Compute a target assignment; if the assignor fails, return the reason (K11)."""
     try:
         return target.make(job, _RACK_AWARE_ASSIGNORS if job.rack_aware else SERVER_ASSIGNORS)
-    except Exception as error:  # noqa: BLE001  # an assignor must not take the coordinator down
+    except Exception as error:  # noqa: BLE001  # a failing assignor must not stop the coordinator
         epoch = job.group.epoch
         return NewTarget(
             error=f"Failed to compute a new target assignment for epoch {epoch}: {error}"
@@ -83,7 +83,7 @@ def make_target(job: TargetJob) -> NewTarget:
 
 
 def share_out(job: DraftAssignmentJob) -> DraftJobDone:
-    """Share the partitions of a draft group out."""
+    """Assign the partitions of a draft group."""
     try:
         return DraftJobDone(job, draft_jobs.compute(job))
     except Exception:
@@ -92,10 +92,10 @@ def share_out(job: DraftAssignmentJob) -> DraftJobDone:
 
 
 def match_topics(job: RegexJob) -> MatchedTopics:
-    """Hold all topics against regular expressions of RE2; a whole name has to match (K50).
+    """Match all topic names against RE2 regular expressions; the whole name has to match (K50).
 
-    RE2 takes time linear in the text whatever the expression is, so no request can stop the broker
-    with one. A text that is no expression, as another broker's log may have one, matches nothing.
+    RE2 runs in linear time for any expression, so no request can stall the broker with one. An
+    invalid expression, which the log of another broker may contain, matches nothing.
     """
     matches = {text: _matched(text, job.topics.by_name) for text in sorted(job.regexes)}
     return MatchedTopics(matches, job.topics.version)
@@ -110,11 +110,12 @@ def _matched(text: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def regex_error(request: Message, longest: int) -> str | None:
-    """Say why the regular expression that a heartbeat brings is none; None where it is one (K50).
+    """Return why a heartbeat's regular expression is invalid; None if it is valid (K50).
 
     Args:
         request: Any request.
-        longest: Characters beyond which none is checked: such a request is refused for its size.
+        longest: Expressions with more characters are not checked here: the request is rejected for
+            its size.
     """
     text = getattr(request, "subscribed_topic_regex", None)
     if not text or len(text) > longest:
@@ -127,7 +128,7 @@ def regex_error(request: Message, longest: int) -> str | None:
 
 
 def _quiet() -> re2.Options:
-    """Options under which RE2 does not print what is wrong with an expression."""
+    """Return options with which RE2 does not print errors of an expression."""
     options = re2.Options()
     options.log_errors = False
     return options

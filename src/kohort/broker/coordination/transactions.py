@@ -1,7 +1,7 @@
-"""The transaction coordinator's shell: a log, a clock, and the markers in the partitions.
+"""The transaction coordinator's shell: a log, a clock, and markers in the partitions.
 
-The rules are in `kohort.group.transactions`. One coordinator has all producers, for there is one
-broker; the partition of `__transaction_state` that Kafka would choose has the records of each.
+The rules are in `kohort.group.transactions`. The only broker coordinates all producers; the records
+of each are in the partition of `__transaction_state` that Kafka would choose.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ logger = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-"""What coordinators remember: clients may read it, and write nothing to it."""
+"""Topics of the coordinators, which clients may read but not write."""
 
 _MARKERS_AGAIN_MS = 1_000
 _NEVER = 1 << 63
 
 
 class Transactions:
-    """All transactional producers of the one broker."""
+    """All transactional producers of this broker."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class Transactions:
         groups: GroupCoordinator,
         appended: Callable[[TopicPartition], None],
     ) -> None:
-        """Make a coordinator that knows no producer; `start` loads its log.
+        """Create a coordinator without producers; `start` loads its log.
 
         Args:
-            data: Where the logs are.
-            config: Limits and times.
-            groups: Told when positions in a transaction count.
+            data: Directory with the logs.
+            config: Limits and timeouts.
+            groups: The group coordinator, which stores offsets of transactions.
             appended: Called after a marker is appended, to wake waiting fetches.
         """
         self._data = data
@@ -69,13 +69,13 @@ class Transactions:
 
     @property
     def known(self) -> dict[str, Transaction]:
-        """All producers, by their names."""
+        """All producers, by transactional id."""
         return dict(self._machine.log)
 
     # --------------------------------------------------------------------------------- life
 
     def start(self) -> None:
-        """Read the log, and finish what was decided before the last end of the broker."""
+        """Load the log, and complete the transactions whose end was decided before the restart."""
         topic = self._data.topics[TRANSACTIONS_TOPIC]
         try:
             for number in range(topic.partitions):
@@ -83,7 +83,7 @@ class Transactions:
         except KohortError as error:
             self._damage = str(error)
             logger.error(
-                "%s cannot be loaded until this broker starts again; it refuses transactions: %s",
+                "%s cannot be loaded until this broker restarts; it refuses transactions: %s",
                 TRANSACTIONS_TOPIC,
                 error,
             )
@@ -105,14 +105,14 @@ class Transactions:
                     self._machine.apply(TransactionRecord(*known))
 
     def stop(self) -> None:
-        """Let go of the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
     # ----------------------------------------------------------------------------- requests
 
     def fresh_id(self, transactional_id: str) -> int:
-        """Return a number for the next number that a producer may need, -1 if it needs none.
+        """Return an unused producer id if the producer may need one, else -1.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -121,10 +121,11 @@ class Transactions:
         return self._data.next_producer_id() if needs else -1
 
     def request(self, event: TransactionEvent) -> TransactionEffects:
-        """Put a request to the machine, and carry out what it wants.
+        """Pass a request to the state machine, and carry out its effects.
 
         Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE: the log could not take it; nothing has changed.
+            KafkaError: COORDINATOR_NOT_AVAILABLE: the log was not writable, and nothing has
+                changed.
         """
         if self._damage is not None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._damage)
@@ -135,19 +136,20 @@ class Transactions:
     def join(
         self, name: str | None, producer: Producer, partition: TopicPartition, *, implied: bool
     ) -> None:
-        """Make sure that a partition is in the transaction of a producer that writes to it.
+        """Ensure that a partition belongs to the transaction of a producer that writes to it.
 
         Args:
-            name: Name of the producer.
-            producer: What it takes itself for.
-            partition: What it writes to.
-            implied: Whether writing is enough to join (KIP-890), or that was to be asked before.
+            name: Transactional id of the producer.
+            producer: Producer id and epoch of the batch.
+            partition: The partition that it writes to.
+            implied: Whether a write adds the partition (KIP-890), or a request must have added it
+                before.
 
         Raises:
-            KafkaError: Why it may not write.
+            KafkaError: The producer may not write, with the reason.
         """
         if not name:
-            text = "a batch of a transaction in a request without a transactional id"
+            text = "a transactional batch in a request without a transactional id"
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
         event: TransactionEvent = VerifyPartition(
             transactional_id=name, producer=producer, partition=partition
@@ -183,7 +185,7 @@ class Transactions:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
     def _write(self, markers: Markers) -> None:
-        """Tell each partition how the transaction ended; what the disk refuses is tried again."""
+        """Write the end of a transaction to each partition; partitions that failed are retried."""
         left = {each for each in markers.partitions if not self._marked(each, markers)}
         if left:
             self._unwritten[markers.transactional_id] = Markers(
@@ -195,27 +197,28 @@ class Transactions:
         written = MarkersWritten(markers.transactional_id)
         try:
             self._carry_out(self._machine.decide(written, _now(), _wall_ms()))
-        except KafkaError:  # the storage has told it; the markers are in the partitions
+        except KafkaError:  # the storage has logged it; the markers are in the partitions
             nothing = Markers(markers.transactional_id, markers.marker, frozenset())
             self._unwritten[markers.transactional_id] = nothing
 
     def _marked(self, partition: TopicPartition, markers: Markers) -> bool:
         topic = self._data.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < topic.partitions:
-            return True  # it was deleted, and its records with it
+            return True  # the topic was deleted with its records
         try:
             self.mark(partition, markers.marker)
         except KafkaError as error:
             if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
                 return False
-            logger.error("%s: the end of %r is of no use: %s", partition, markers, error)
+            logger.error("%s: the marker %r is outdated and dropped: %s", partition, markers, error)
         return True
 
     def mark(self, partition: TopicPartition, marker: Marker) -> None:
-        """Write to a partition how a transaction ended.
+        """Write a transaction marker to a partition.
 
         Raises:
-            KafkaError: It could not be written, or a later epoch has written.
+            KafkaError: The marker could not be written, or the producer has written with a later
+                epoch.
         """
         if partition.topic == OFFSETS_TOPIC:
             self._groups.end_transaction(partition.partition, marker)
@@ -244,7 +247,7 @@ class Transactions:
         try:
             while (effects := self._machine.decide_due(_now(), _wall_ms())) is not None:
                 self._carry_out(effects)
-        except KafkaError:  # the storage has told it
+        except KafkaError:  # the storage has logged it
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_MARKERS_AGAIN_MS / 1000, self._on_timer)
             return

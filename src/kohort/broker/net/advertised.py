@@ -1,4 +1,4 @@
-"""The address that clients are told to connect to, which others than this machine must reach."""
+"""The advertised address, which clients on other machines must be able to reach."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from kohort.errors import ConfigError
 
 _HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]\s/]*))(?::(?P<port>[^:]*))?")
 _MAX_PORT = 65_535
-# Addresses for documentation (RFC 5737, RFC 3849). Nothing is sent there: a datagram socket that is
-# connected tells from which address it would send.
+# Addresses for documentation (RFC 5737, RFC 3849). Nothing is sent there: a connected datagram
+# socket tells its source address.
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 
 
 def parse(text: str) -> tuple[str, int | None]:
-    """Return host and port of `HOST[:PORT]`; an address of IPv6 is in brackets.
+    """Return host and port of `HOST[:PORT]`, with brackets around an IPv6 address.
 
     Args:
-        text: What was set.
+        text: The configured value.
 
     Returns:
-        The host without brackets, and the port, None where none is given.
+        The host without brackets, and the port, or None without a port.
 
     Raises:
-        ConfigError: It is none, or no client can connect to it.
+        ConfigError: The text is malformed, or no client can connect to the address.
     """
     found = _HOST_AND_PORT.fullmatch(text)
     if found is None:
         raise ConfigError(
-            f"advertised={text!r} is not HOST[:PORT]; an address of IPv6 is written in brackets"
+            f"advertised={text!r} is not HOST[:PORT]; put an IPv6 address in brackets"
         )
     host, port = found["v6"] if found["v6"] is not None else found["host"], found["port"]
     if not host:
-        raise ConfigError(f"advertised={text!r} names no host")
+        raise ConfigError(f"advertised={text!r} has no host")
     if found["v6"] is not None and not _is_v6(host):
-        raise ConfigError(f"advertised={text!r}: {host} is not an address of IPv6")
+        raise ConfigError(f"advertised={text!r}: {host} is not an IPv6 address")
     if is_wildcard(host):
         raise ConfigError(
-            f"advertised={text!r} is no address that a client can connect to; name this machine as"
-            " others know it"
+            f"advertised={text!r} is not an address that clients can connect to; use a name or "
+            "address of this machine that other machines know"
         )
     if port is None:
         return host, None
@@ -50,7 +50,7 @@ def parse(text: str) -> tuple[str, int | None]:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a host stands for all addresses of the machine."""
+    """Whether a host means all addresses of this machine."""
     try:
         return not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -58,12 +58,12 @@ def is_wildcard(host: str) -> bool:
 
 
 def own_name(wildcard: str) -> str:
-    """Return how others reach this machine: its full name, or the address it sends from.
+    """Return how other machines reach this one: by its full name, or by its source address.
 
-    A name without a dot is often known to the machine alone, as in containers.
+    Names without a dot are often known only to the machine itself, as in containers.
 
     Args:
-        wildcard: What is listened on, all addresses of IPv4 or of IPv6.
+        wildcard: The address listened on, all of IPv4 or of IPv6.
 
     Raises:
         ConfigError: Neither is known.
@@ -80,19 +80,19 @@ def own_name(wildcard: str) -> str:
         address = ""
     if not address or ipaddress.ip_address(address).is_loopback:
         raise ConfigError(
-            f"listening on {wildcard}, but no address is known by which others reach this machine:"
-            " say it with advertised=HOST[:PORT] (--advertised)"
+            f"listening on {wildcard}, but no address of this machine is known to other machines:"
+            " set advertised=HOST[:PORT] (--advertised)"
         )
     return address
 
 
 def shown(host: str, port: int) -> str:
-    """Return `host:port` as clients take it, with brackets around an address of IPv6."""
+    """Return `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_ours(name: str, family: socket.AddressFamily) -> bool:
-    """Whether a name stands for addresses of this machine, of which none is loopback."""
+    """Whether a name resolves to addresses of this machine, none of them loopback."""
     try:
         found = socket.getaddrinfo(name, 0, family, socket.SOCK_STREAM)
         for _, kind, protocol, _, address in found:

@@ -1,4 +1,4 @@
-"""Certificates for brokers in tests: an authority of its own, and what it signs, as PEM files."""
+"""Certificates for brokers in tests: an authority and signed certificates, as PEM files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _BEFORE, _AFTER = datetime.timedelta(days=1), datetime.timedelta(days=365)
 
 
 class Certificates:
-    """Makes files in a folder.
+    """Creates certificates in a folder.
 
     Attributes:
         ca: PEM file of the authority's certificate.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Make the authority.
+        """Create the authority.
 
         Raises:
             MissingExtraError: `cryptography` is not installed.
@@ -39,7 +39,7 @@ class Certificates:
         self.ca = self._write("ca.pem", [self._certificate], None)
 
     def sign(self, name: str, hosts: Sequence[str] = HOSTS) -> Path:
-        """Return a PEM file of a new key and its certificate."""
+        """Create a key with a certificate, and return their PEM file."""
         from cryptography.hazmat.primitives.asymmetric import ec
 
         key = ec.generate_private_key(ec.SECP256R1())

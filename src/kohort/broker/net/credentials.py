@@ -1,7 +1,6 @@
-"""What users of the broker prove that they know: passwords, and what SCRAM keeps of them.
+"""Credentials of the broker's users: passwords, and what SCRAM stores of them.
 
-Everything is compared in constant time, and an unknown user is put through the same computation as
-a known one.
+All comparisons take constant time, and an unknown user causes the same computation as a known one.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS = 4_096
 
 Key = tuple[str, str]
-"""A user and a mechanism."""
+"""User and mechanism."""
 
 
 class ScramCredential(Struct, frozen=True, repr_omit_defaults=True):
-    """What a server keeps of a password (RFC 5802); the password does not follow from it.
+    """What a server stores of a password (RFC 5802), which cannot be recovered from it.
 
     Attributes:
-        salt: What the password was salted with.
-        iterations: How often it was hashed.
-        stored_key: Checks the proof of a client.
-        server_key: Signs the answer, which proves that the server knows the password.
+        salt: The salt.
+        iterations: Number of hash iterations.
+        stored_key: Verifies the client's proof.
+        server_key: Signs the server's answer, which proves that it knows the password.
     """
 
     salt: bytes
@@ -45,19 +44,19 @@ class ScramCredential(Struct, frozen=True, repr_omit_defaults=True):
     def of(
         cls, mechanism: str, salted_password: bytes, salt: bytes, iterations: int
     ) -> ScramCredential:
-        """Make one of a password that was salted with so many iterations."""
+        """Derive the stored credential from a salted password."""
         algorithm = SCRAM_HASHES[mechanism]
         client = hmac.digest(salted_password, b"Client Key", algorithm)
         server = hmac.digest(salted_password, b"Server Key", algorithm)
         return cls(salt, iterations, hashlib.new(algorithm, client).digest(), server)
 
     def __repr__(self) -> str:
-        """Show nothing with which passwords could be guessed."""
+        """Show nothing that helps to guess the password."""
         return f"ScramCredential(iterations={self.iterations})"
 
 
 class _Row(Struct, frozen=True):
-    """A line of the file; without a credential the user's own one does not count any more."""
+    """An entry of the file; None as the credential disables the one derived from `users`."""
 
     user: str
     mechanism: str
@@ -67,14 +66,14 @@ class _Row(Struct, frozen=True):
 class Credentials:
     """The users of one broker.
 
-    A credential that a client has set (KIP-554) replaces the one that follows from the password in
-    `users`, for SCRAM; PLAIN knows `users` only, as in Apache Kafka.
+    For SCRAM, a credential set by a client (KIP-554) replaces the one derived from the password in
+    `users`; PLAIN uses only `users`, as in Apache Kafka.
 
     Args:
         users: Names and passwords.
-        mechanisms: The SCRAM mechanisms that these can use.
-        path: File with the credentials that clients have set; made with the first one.
-        storage: Tells what the operating system refuses.
+        mechanisms: The SCRAM mechanisms of these users.
+        path: File with the credentials set by clients; created with the first one.
+        storage: Reports errors of the operating system.
 
     Raises:
         DataDirectoryError: The file is damaged or cannot be read.
@@ -95,15 +94,15 @@ class Credentials:
         self._set = _read(path)
 
     def check(self, user: str, password: str) -> bool:
-        """Whether a password is that of a user."""
+        """Whether the password is correct."""
         known = self._passwords.get(user)
         expected = self._secret if known is None else known
         return hmac.compare_digest(self._digest(password), expected) and known is not None
 
     def scram(self, user: str, mechanism: str) -> tuple[ScramCredential, bool]:
-        """Return a credential, and whether a client can have proof of it.
+        """Return a credential, and whether a client can prove that it has the password.
 
-        An unknown user gets one that no password fits, the same each time.
+        An unknown user always gets the same credential, which matches no password.
         """
         key = user, mechanism
         none = ScramCredential.of(mechanism, self._seed(key), self._salt(key), ITERATIONS)
@@ -123,7 +122,7 @@ class Credentials:
         return self._set.get(key, self._given.get(key)) is not None
 
     def change(self, changes: Mapping[Key, ScramCredential | None]) -> None:
-        """Set credentials, or remove those that are None.
+        """Set credentials, and remove those that are None.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, and nothing has changed.
@@ -162,7 +161,7 @@ def _read(path: Path) -> dict[Key, ScramCredential | None]:
         raise DataDirectoryError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise DataDirectoryError(
-            f"{path}, the SCRAM credentials that clients have set, is damaged ({error}); put it "
-            "back from a copy, or remove it and set them again"
+            f"{path}, the file of SCRAM credentials set by clients, is damaged ({error}); restore "
+            "it from a backup, or remove it and set them again"
         ) from error
     return {(row.user, row.mechanism): row.credential for row in rows}

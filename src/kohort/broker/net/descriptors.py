@@ -1,4 +1,4 @@
-"""What a listener does that can accept no connection for want of file descriptors."""
+"""Reports that a listener cannot accept connections for want of file descriptors."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-# asyncio pauses accepting, a second each time, and reports each attempt with a traceback.
+# asyncio pauses accepting for a second each time, and reports each attempt with a traceback.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _QUIET_S = 60.0
 
 
 class Shortage:
-    """Reports at most once a minute that connections cannot be accepted, and with a remedy.
+    """Logs at most once a minute that connections cannot be accepted, with a remedy.
 
     Args:
-        loop: The loop of the listener; what else it reports goes where it went before.
+        loop: The listener's loop; other errors go to the handler that was set before.
         port: The listener's port.
     """
 
@@ -27,11 +27,11 @@ class Shortage:
         self._port = port
         self._before = loop.get_exception_handler()
         self._quiet_until = float("-inf")
-        self._handler = self._handle  # one object, to be known again
+        self._handler = self._handle  # one bound method, to compare by identity
         loop.set_exception_handler(self._handler)
 
     def end(self) -> None:
-        """Report nothing more, unless another handler was set since."""
+        """Restore the earlier handler, unless another one was set since."""
         if self._loop.get_exception_handler() is self._handler:
             self._loop.set_exception_handler(self._before)
 
@@ -58,7 +58,7 @@ class Shortage:
             return
         self._quiet_until = self._loop.time() + _QUIET_S
         logger.warning(
-            "connections cannot be accepted: %s; they wait until others are closed: raise the "
-            "number of open files (ulimit -n), or lower max_connections",
+            "cannot accept connections: %s; they wait until others are closed: raise the limit of "
+            "open files (ulimit -n), or lower max_connections",
             error.strerror,
         )

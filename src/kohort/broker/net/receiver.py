@@ -1,7 +1,7 @@
-"""Cut a stream of bytes into frames, with bounded memory and few copies.
+"""Cuts a stream of bytes into frames, with bounded memory and few copies.
 
-Small frames are cut out of a staging buffer. A frame larger than that gets a buffer of its own,
-which grows as its bytes arrive: a peer that announces much and sends little costs little.
+Small frames are cut out of a staging buffer. A larger frame gets its own buffer, which grows as its
+bytes arrive, so a peer that announces much and sends little costs little.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ STAGING_BYTES = 64 * 1024
 
 
 class FrameReceiver:
-    """Where the bytes of one connection go; `space` and `received` are called in turn."""
+    """The receive buffers of one connection; call `space` and `received` in turn."""
 
     def __init__(self, max_frame_bytes: int, staging_bytes: int = STAGING_BYTES) -> None:
-        """Accept frames of at most `max_frame_bytes`, with so much room for small ones."""
+        """Accept frames of up to `max_frame_bytes`; small ones use `staging_bytes` of memory."""
         self._limit = max_frame_bytes
         self._staging = bytearray(staging_bytes)
         self._start = self._end = 0
@@ -23,19 +23,19 @@ class FrameReceiver:
         self._large_size = self._large_end = 0
 
     def widen(self, max_frame_bytes: int) -> None:
-        """Accept longer frames from now on, and have the usual room for small ones."""
+        """Accept longer frames from now on, with a staging buffer of the usual size."""
         self._limit = max_frame_bytes
-        wider = bytearray(STAGING_BYTES)  # a new one: views of the old one may be in use
+        wider = bytearray(STAGING_BYTES)  # a new buffer: views of the old one may be in use
         wider[: self._end] = memoryview(self._staging)[: self._end]
         self._staging = wider
 
     def drop(self) -> None:
-        """Let go of everything; nothing more is received."""
+        """Release the buffers; nothing more is received."""
         self._staging, self._large = bytearray(), None
         self._start = self._end = 0
 
     def space(self) -> memoryview:
-        """Return where the next bytes are to be put."""
+        """Return the buffer for the next bytes."""
         if self._large is None:
             return memoryview(self._staging)[self._end :]
         if self._large_end == len(self._large):
@@ -44,7 +44,7 @@ class FrameReceiver:
         return memoryview(self._large)[self._large_end :]
 
     def received(self, count: int) -> list[memoryview]:
-        """Note that `count` bytes were put there; return the frames that are whole now.
+        """Record that `count` bytes were received; return the complete frames.
 
         Raises:
             RemoteProtocolError: A frame's length is negative or above the limit.
@@ -69,7 +69,7 @@ class FrameReceiver:
                 return frames
             if self._end - head < length:
                 break
-            # A copy, so that the staging buffer can be used again at once.
+            # Copied, so that the staging buffer can be reused at once.
             frames.append(memoryview(bytes(self._staging[head : head + length])))
             self._start = head + length
         self._compact()
@@ -83,7 +83,7 @@ class FrameReceiver:
         self._start = self._end = 0
 
     def _compact(self) -> None:
-        """Move a started frame to the front, so that there is always room to receive into."""
+        """Move an incomplete frame to the front, so that there is always room to receive."""
         rest = self._end - self._start
         if self._start:
             self._staging[:rest] = self._staging[self._start : self._end]

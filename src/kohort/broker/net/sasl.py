@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from kohort.broker.net.security import Security
     from kohort.broker.net.unauthenticated import RateLimitedLog
 
-# Serves a request of a client at a host, and of a principal.
+# Serves a request; the arguments are the frame, the client's host and its principal.
 ServeUser: TypeAlias = "Callable[[memoryview, str, str], Answer | Awaitable[Answer]]"
 
 _Response: TypeAlias = SaslHandshakeResponse | SaslAuthenticateResponse | ApiVersionsResponse
 
 
 class Gate:
-    """Lets the requests of one connection pass once its client has logged in.
+    """Passes the requests of a connection on once its client has authenticated.
 
     Args:
-        security: What is demanded.
+        security: The listener's settings.
         credentials: The users.
-        serve: What serves the requests then.
-        log: Takes a line for each login that fails.
-        clock: Seconds that never go back.
+        serve: Serves the requests of an authenticated client.
+        log: Logs failed logins.
+        clock: Returns seconds of a monotonic clock.
 
     Attributes:
-        when_in: Called when the client has logged in.
+        when_in: Called after the client has authenticated.
     """
 
     def __init__(
@@ -74,15 +74,14 @@ class Gate:
         """Answer a request.
 
         Raises:
-            RemoteProtocolError: It is not allowed before the client has logged in, or its session
-                is over.
+            RemoteProtocolError: The client has not authenticated yet, or its session has expired.
         """
         key, version, correlation_id = frame.peek_request(data)
         is_sasl = key in (SaslHandshakeRequest.api_key, SaslAuthenticateRequest.api_key)
         if not is_sasl and not self._is_too_early(key):
             return self._serve(data, host, self._principal)
         if version < 1 and key == SaslHandshakeRequest.api_key:
-            raise RemoteProtocolError("SaslHandshake 0, after which SASL has no requests")
+            raise RemoteProtocolError("SaslHandshake version 0 is not supported")
         request = frame.decode_request(data).message
         if isinstance(request, SaslHandshakeRequest):
             answer: _Response = self._begin(request)
@@ -97,7 +96,7 @@ class Gate:
         return LastAnswer(encoded) if answer.error_code and not stays else encoded
 
     def _tell(self, host: str, answer: _Response) -> None:
-        """Log a login that fails; what the client says is quoted, and cut."""
+        """Log a failed login; text from the client is quoted and truncated."""
         code = ErrorCode(answer.error_code).name
         why = getattr(answer, "error_message", None) or code
         exchange = self._exchange
@@ -107,22 +106,24 @@ class Gate:
 
     @property
     def _is_in(self) -> bool:
-        """Whether the client has logged in and is not about to do so again."""
+        """Whether the client has authenticated and is not re-authenticating."""
         return self._user is not None and self._exchange is None
 
     def _is_too_early(self, key: int) -> bool:
-        """Whether this is ApiVersions within an exchange; raise if it must not come at all."""
+        """Whether this is ApiVersions during an exchange; raise if the request is not allowed."""
         is_versions = key == ApiVersionsRequest.api_key
         if self._user is None and not is_versions:
-            raise RemoteProtocolError(f"request {key} of a client that has not logged in")
+            raise RemoteProtocolError(f"request {key} of a client that has not authenticated")
         self._check_time()
         if self._exchange is not None and not (is_versions and self._user is None):
-            raise RemoteProtocolError(f"request {key} while {self._user} logs in again (KIP-368)")
+            raise RemoteProtocolError(
+                f"request {key} while {self._user} re-authenticates (KIP-368)"
+            )
         return self._exchange is not None
 
     def _check_time(self) -> None:
         if self._until is not None and self._clock() > self._until:
-            raise RemoteProtocolError(f"the session of {self._user} is over (KIP-368)")
+            raise RemoteProtocolError(f"the session of {self._user} has expired (KIP-368)")
 
     def _begin(self, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
         if self._exchange is not None or (self._is_in and self._until is None):
@@ -143,7 +144,7 @@ class Gate:
             text = "SaslAuthenticate request received after successful authentication"
             return _refused(ErrorCode.ILLEGAL_SASL_STATE, text)
         if exchange is None:
-            return _refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
+            return _refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake must come first")
         try:
             answer = exchange.answer(bytes(request.auth_bytes))
         except RefusedError as error:
@@ -166,7 +167,7 @@ class Gate:
         )
 
     def _lasts_ms(self, exchange: Plain | Scram | Bearer) -> int:
-        """Return how long the session lasts: no longer than its token, 0 without an end."""
+        """Return the session lifetime, at most that of its token; 0 if it is unlimited."""
         session_ms = self._security.session_ms
         if session_ms and isinstance(exchange, Bearer) and exchange.expires is not None:
             return max(min(session_ms, int((exchange.expires - time.time()) * 1000)), 1)

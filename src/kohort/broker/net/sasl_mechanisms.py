@@ -1,4 +1,4 @@
-"""SASL mechanisms, from the server's side: PLAIN, SCRAM and OAUTHBEARER."""
+"""The server side of the SASL mechanisms PLAIN, SCRAM and OAUTHBEARER."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NONCE_BYTES = 24
 _OTHER_USER = (
     "Authentication failed: Client requested an authorization id that is different from username"
 )
-# Messages of SCRAM, as Apache Kafka takes them: "y," (RFC 5802) is refused there, too.
+# Grammar of SCRAM messages as in Apache Kafka, which also rejects the "y," of RFC 5802.
 _NAME = "(?:[^=,\\0]|=2C|=3D)+"
 _MORE = "(?P<extensions>(?:,[A-Za-z]+=[^,\\0]+)*)"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
@@ -33,7 +33,7 @@ _LAST = re.compile(
 
 
 class RefusedError(Exception):
-    """Why a login is refused; the text is for the client."""
+    """A login is refused; the message is sent to the client."""
 
 
 class Plain:
@@ -45,7 +45,7 @@ class Plain:
         self.user: str | None = None
 
     def answer(self, data: bytes) -> bytes:
-        """Take the one message.
+        """Check the client's only message.
 
         Raises:
             RefusedError: The password is wrong.
@@ -67,7 +67,7 @@ class Plain:
 
 
 class Scram:
-    """SCRAM (RFC 5802, RFC 7677): proofs of a password."""
+    """SCRAM (RFC 5802, RFC 7677): the client proves that it knows the password."""
 
     def __init__(self, credentials: Credentials, mechanism: str) -> None:
         self._credentials = credentials
@@ -78,10 +78,10 @@ class Scram:
         self.user: str | None = None
 
     def answer(self, data: bytes) -> bytes:
-        """Take the next message.
+        """Process the client's next message.
 
         Raises:
-            RefusedError: The proof is wrong, or the message is not of this exchange.
+            RefusedError: The proof is wrong, or the message does not fit this exchange.
         """
         try:
             return self._steps.send(data.decode())
@@ -103,7 +103,7 @@ class Scram:
         if found["authorized"] not in (None, user):
             raise RefusedError(_OTHER_USER)
         if "tokenauth=true" in found["extensions"].lower().split(","):
-            raise self._wrong()  # there are no delegation tokens
+            raise self._wrong()  # delegation tokens are not supported
         known, is_user = self._credentials.scram(user, self._mechanism)
         nonce += base64.urlsafe_b64encode(os.urandom(_NONCE_BYTES)).decode()
         challenge = f"r={nonce},s={base64.b64encode(known.salt).decode()},i={known.iterations}"
@@ -137,10 +137,10 @@ class Bearer:
         self.expires: float | None = None
 
     def answer(self, data: bytes) -> bytes:
-        """Take the token, or after an error the client's empty message.
+        """Check the token, or process the client's empty message after an error.
 
         Raises:
-            RefusedError: The token is none, or has expired.
+            RefusedError: The token is invalid or has expired.
         """
         if self._failed:
             raise RefusedError(self._failed)
@@ -155,7 +155,7 @@ class Bearer:
 
 
 def _claims(token: str) -> dict[str, Any] | None:
-    """Return the claims of an unsigned token, None if it is not one."""
+    """Return the claims of an unsigned token, or None if it is invalid."""
     try:
         head, body, _ = token.split(".")
         header, claims = (json.loads(_decoded(part)) for part in (head, body))

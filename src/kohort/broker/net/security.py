@@ -1,4 +1,4 @@
-"""How clients reach a secured embedded broker: TLS, SASL, or both."""
+"""Security of an embedded broker: TLS, SASL, or both."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kohort.errors import ConfigError
 
 Protocol = Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
 _MODULES = "org.apache.kafka.common.security"
-# This broker checks no signature of a token.
+# This broker does not check signatures of tokens, so OAUTHBEARER is last.
 _STRONGEST_FIRST = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 _READABLE = ("PLAIN", "OAUTHBEARER")
 
 
 class Security:
-    """What a listener demands of its clients, and the settings with which they meet that.
+    """Security settings of a listener, and the matching settings for its clients.
 
-    Without `keystore` it makes an authority and certificates in a temporary folder, which lasts as
-    long as this object: give the same one to a broker that is started again.
+    Without `keystore`, a certificate authority and certificates are created in a temporary folder
+    that lasts as long as this object: pass the same object when you restart a broker.
 
         security = Security("SASL_SSL", users={"alice": "secret"})
         with EmbeddedBroker(security=security) as broker:
@@ -36,12 +36,11 @@ class Security:
 
     Attributes:
         protocol: Kafka's `security.protocol`.
-        mechanisms: The SASL mechanisms that are enabled.
-        session_ms: How long an authenticated session lasts (KIP-368), 0 for as long as its
-            connection.
+        mechanisms: The enabled SASL mechanisms.
+        session_ms: Lifetime of an authenticated session (KIP-368), 0 for that of the connection.
         users: Names and passwords.
-        super_users: Principals that may do everything. With None there are no ACLs, and every
-            client may.
+        super_users: Principals that may do everything. With None there is no authorization, and all
+            clients may do everything.
     """
 
     def __init__(
@@ -56,30 +55,29 @@ class Security:
         session_ms: int = 0,
         super_users: Sequence[str] | None = None,
     ) -> None:
-        """Say what is demanded.
+        """Check and store the settings.
 
         Args:
             protocol: "SSL", "SASL_SSL" or "SASL_PLAINTEXT".
-            users: Names and passwords of those who may log in.
-            mechanisms: Of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER; the last one takes
-                tokens without a signature, as Apache Kafka does where no validator is configured.
-            client_certificates: Whether a client needs a certificate, too.
-            keystore: PEM file with the broker's key and certificate; None: they are made.
-            truststore: PEM file of the authority of clients' certificates; None: the one that
-                is made.
+            users: Names and passwords of the users.
+            mechanisms: A subset of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER; the latter
+                takes unsigned tokens, as Apache Kafka does if no validator is configured.
+            client_certificates: Whether clients need a certificate, too.
+            keystore: PEM file with the broker's key and certificate; None: created.
+            truststore: PEM file of the authority that signs clients' certificates; None: created.
             session_ms: See `session_ms`.
-            super_users: Names of users who may do everything; what others may do is decided by
-                ACLs, of which there are none at first. Without SASL a name is the subject of a
-                certificate, as "CN=client".
+            super_users: Names of users that may do everything; ACLs decide for all others, and
+                there are none at first. Without SASL, a name is the subject of a certificate, as
+                "CN=client".
 
         Raises:
-            ConfigError: The arguments do not go together.
+            ConfigError: The arguments contradict each other.
         """
         unknown = sorted({*mechanisms} - {*MECHANISMS})
         if protocol not in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
             raise ConfigError(f"protocol={protocol!r} is not SSL, SASL_SSL or SASL_PLAINTEXT")
         if unknown:
-            raise ConfigError(f"mechanisms: {unknown} are none of {sorted(MECHANISMS)}")
+            raise ConfigError(f"mechanisms: {unknown} are not among {sorted(MECHANISMS)}")
         if self._has_sasl(protocol) and not users and {*mechanisms} != {"OAUTHBEARER"}:
             raise ConfigError(f'protocol={protocol!r} needs users={{"name": "password"}}')
         self.protocol = protocol
@@ -93,13 +91,13 @@ class Security:
 
     @classmethod
     def from_file(cls, path: Path) -> Security:
-        """Read the arguments from a TOML file; `users` is a table, and other names are relative.
+        """Read the arguments from a TOML file with a table `users`; file names are relative to it.
 
         Args:
             path: The file.
 
         Raises:
-            ConfigError: It cannot be read, or the arguments do not go together.
+            ConfigError: The file cannot be read, or the arguments contradict each other.
         """
         try:
             given = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -128,15 +126,15 @@ class Security:
 
     @property
     def authenticates(self) -> bool:
-        """Whether each client needs a password, a token or a certificate."""
+        """Whether each client must present a password, a token or a certificate."""
         return bool(self.mechanisms) or self._wants_certificates
 
     def context(self) -> ssl.SSLContext | None:
-        """Return what the listener's TLS works with, None without TLS.
+        """Return the TLS settings of the listener, or None without TLS.
 
         Raises:
             ConfigError: A file cannot be read as PEM.
-            MissingExtraError: Certificates are to be made, and `cryptography` is not installed.
+            MissingExtraError: Certificates are needed, and `cryptography` is not installed.
         """
         if not self.has_tls:
             return None
@@ -148,7 +146,7 @@ class Security:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(self._truststore or self._certificates()[0].ca)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"keystore and truststore are PEM files: {error}") from error
+            raise ConfigError(f"cannot read keystore or truststore as PEM: {error}") from error
         return context
 
     def _certificates(self) -> tuple[Certificates, Path]:
@@ -159,18 +157,18 @@ class Security:
             self._made = made, made.sign("broker")
         return self._made
 
-    # ------------------------------------------------------------------------ what clients need
+    # -------------------------------------------------------------------- settings of clients
 
     def client_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return settings of kohort's clients by Kafka's names, without bootstrap.servers.
+        """Return settings for kohort's clients, by Kafka's names, without bootstrap.servers.
 
-        OAUTHBEARER has no user: there a client also needs its provider of tokens.
+        With OAUTHBEARER the client also needs a token provider, and the user is ignored.
 
         Args:
-            user: Who logs in; None: the first user.
-            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+            user: The user that logs in; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest enabled one.
 
         Raises:
             ConfigError: The user does not exist, or the mechanism is not enabled.
@@ -183,11 +181,11 @@ class Security:
     def librdkafka_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return the same for librdkafka's clients, which refuse settings they do not know.
+        """Return settings for librdkafka's clients, which reject unknown settings.
 
         Args:
-            user: Who logs in; None: the first user.
-            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+            user: The user that logs in; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest enabled one.
 
         Raises:
             ConfigError: The user does not exist, or the mechanism is not enabled.
@@ -209,22 +207,22 @@ class Security:
         if mechanism is None:
             return next(each for each in _STRONGEST_FIRST if each in self.mechanisms)
         if mechanism not in self.mechanisms:
-            raise ConfigError(f"mechanism={mechanism!r} is none of {sorted(self.mechanisms)}")
+            raise ConfigError(f"mechanism={mechanism!r} is not among {sorted(self.mechanisms)}")
         return mechanism
 
     def _user(self, user: str | None) -> str | None:
         if user is not None and self.users and user not in self.users:
-            raise ConfigError(f"user={user!r} is none of {sorted(self.users)}")
+            raise ConfigError(f"user={user!r} is not among {sorted(self.users)}")
         return next(iter(self.users), None) if user is None or not self.users else user
 
     def java_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return the same for Java's clients, and with the prefix "kafka." for Spark's source.
+        """Return settings for Java clients; Spark's source takes them with the prefix "kafka.".
 
         Args:
-            user: Who logs in; None: the first of `users`.
-            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+            user: The user that logs in; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest enabled one.
 
         Raises:
             ConfigError: The user does not exist, or the mechanism is not enabled.
@@ -252,17 +250,17 @@ class Security:
         return found
 
     def write_settings(self, folder: Path, bootstrap_servers: str) -> None:
-        """Write files with which clients connect, for their owner's eyes only.
+        """Write client settings to files that only their owner can read.
 
-        For each user there is `NAME.properties` for Java's clients and for `--command-config`, and
-        `NAME.conf` for librdkafka's; without logins, NAME is "client".
+        Each user gets `NAME.properties` for Java clients and `--command-config`, and `NAME.conf`
+        for librdkafka; without users, NAME is "client".
 
         Args:
-            folder: Where to write the files.
-            bootstrap_servers: The brokers that the files name.
+            folder: Folder for the files.
+            bootstrap_servers: The brokers named in the files.
 
         Raises:
-            ConfigError: They cannot be written.
+            ConfigError: The files cannot be written.
         """
         address = {"bootstrap.servers": bootstrap_servers}
         try:
@@ -270,18 +268,18 @@ class Security:
             for user in self.users or (None,):
                 name = user or "client"
                 if Path(name).name != name:
-                    raise ConfigError(f"user {name!r} is no name for a file")
+                    raise ConfigError(f"user {name!r} cannot be used as a file name")
                 java = {**address, **self.java_settings(user)}
                 _write_private(folder / f"{name}.properties", properties(java))
                 known = {**address, **self.librdkafka_settings(user)}
                 text = "".join(f"{key}={value}\n" for key, value in known.items())
                 _write_private(folder / f"{name}.conf", text)
         except OSError as error:
-            raise ConfigError(f"{folder}: settings cannot be written: {error.strerror}") from None
+            raise ConfigError(f"{folder}: cannot write the settings: {error.strerror}") from None
 
 
 class _Arguments(Struct, forbid_unknown_fields=True):
-    """What a file may say; see `Security`."""
+    """The keys of a file; see `Security`."""
 
     protocol: Protocol
     users: dict[str, str] = field(default_factory=dict)
@@ -294,7 +292,7 @@ class _Arguments(Struct, forbid_unknown_fields=True):
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """Return settings as the text of a file that `java.util.Properties` reads."""
+    """Format settings as a file for `java.util.Properties`."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
@@ -308,7 +306,7 @@ def _escaped(value: str) -> str:
 
 def _write_private(path: Path, text: str) -> None:
     path.touch(mode=0o600)
-    path.chmod(0o600)  # it may have been there
+    path.chmod(0o600)  # the file may have existed
     path.write_text(text, encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The broker itself: its listener, its directory, its coordinator and its housekeeping."""
+"""The broker: its listener, data directory, coordinators and housekeeping."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from kohort.wire.codec.limits import DEFAULT_LIMITS
 logger = logging.getLogger(__name__)
 
 _HOUSEKEEPING_S = 5.0
-# Kafka's log.retention.check.interval.ms. Sooner, records that bear a date of long ago, as those of
-# replays and tests do, would be removed before they are read.
+# Kafka's log.retention.check.interval.ms. With a shorter interval, records with old timestamps, as
+# in replays and tests, would be removed before they are read.
 _RETENTION_CHECK_S = 300.0
-# From the shard to the socket it is three or four futures, and each takes a turn of the loop. A
-# request that is parked when the broker stops would else see a closed connection (C73).
+# Between the shard and the socket there are three or four futures, which take a turn of the loop
+# each. With fewer turns, a request parked at shutdown would see a closed connection (C73).
 _TURNS_OF_AN_ANSWER = 10
 _TURNS_OF_ACCEPTING = 3
 _GROUP_RECORD_MAX = 16 * 1024 * 1024
 
 
 class Broker:
-    """One broker on the running event loop."""
+    """A broker on the running event loop."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class Broker:
         publish: Callable[[GroupEvent], None],
         faults: Faults | None = None,
     ) -> None:
-        """Make a broker; `start` opens its directory and its port.
+        """Create a broker; `start` opens its data directory and its port.
 
         Args:
-            data_dir: Where everything is kept.
+            data_dir: The data directory.
             config: Settings.
-            publish: Told, on the loop, what the group coordinator observes.
-            faults: What it shall do wrong; nothing by default.
+            publish: Called on the loop with every event of the group coordinator.
+            faults: Faults to inject; none by default.
         """
         self._data_dir = data_dir
         self._config = config
@@ -81,21 +81,21 @@ class Broker:
 
     @property
     def directory(self) -> Path:
-        """Where everything is kept."""
+        """The data directory."""
         return self._data_dir
 
     @property
     def context(self) -> BrokerContext:
-        """What the handlers work with, while the broker runs."""
+        """The context of the handlers, while the broker runs."""
         assert self._context is not None
         return self._context
 
     async def start(self) -> None:
-        """Open the directory, listen, and load the groups; returns when clients are served.
+        """Open the directory, listen, and load the groups; return once clients are served.
 
         Raises:
             DataDirectoryError: The directory is in use or damaged.
-            KohortError: The port cannot be listened on, or nothing is known to advertise.
+            KohortError: The port cannot be listened on, or no address to advertise is known.
         """
         config = self._config
         data = self._data = DataDirectory(self._data_dir, config.log_defaults())
@@ -111,7 +111,7 @@ class Broker:
             settings = {
                 "cleanup.policy": "compact",
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
-                # A group is one record; what its members may put into it has its own limits.
+                # A group is one record; the fields that members set have their own limits.
                 "max.message.bytes": str(_GROUP_RECORD_MAX),
             }
             data.create_topic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, settings)
@@ -189,7 +189,7 @@ class Broker:
         return connection
 
     async def _advertised(self) -> tuple[str, int]:
-        """Return host and port that clients are told to connect to."""
+        """Return the host and port that clients connect to."""
         config = self._config
         if config.advertised is not None:
             host, port = advertised.parse(config.advertised)
@@ -201,11 +201,11 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """Where clients shall connect to, as `host:port`."""
+        """The advertised address, as `host:port`."""
         return advertised.shown(*self.context.address)
 
     async def stop(self) -> None:
-        """Stop serving, answer waiting requests, flush and release the directory."""
+        """Stop serving, answer parked requests, flush, and release the directory."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -225,7 +225,7 @@ class Broker:
             self._data.close()
             self._data = None
 
-    # ------------------------------------------------------------------------------- upkeep
+    # -------------------------------------------------------------------------- housekeeping
 
     async def _housekeeping(self, data: DataDirectory) -> None:
         retention_due = asyncio.get_running_loop().time() + _RETENTION_CHECK_S
@@ -240,13 +240,13 @@ class Broker:
                 await self._compact(data)
             except OSError as error:
                 if str(error) != failed:
-                    logger.exception("housekeeping failed; it is tried again")
+                    logger.exception("housekeeping failed; it is retried")
                 failed = str(error)
             else:
                 failed = ""
 
     async def _compact(self, data: DataDirectory) -> None:
-        """Compact what needs it, unless groups are being loaded: they come first (B1)."""
+        """Compact the logs that are due, unless groups are being loaded, which go first (B1)."""
         coordinator = self.context.coordinator
         if coordinator.is_loading():
             return
@@ -277,13 +277,13 @@ class Broker:
 
 
 def _credentials(security: Security | None, data: DataDirectory) -> Credentials:
-    """Return the users, and what clients have set of them in this directory."""
+    """Return the users and the credentials that clients have set in this directory."""
     users, mechanisms = ({}, ()) if security is None else (security.users, security.mechanisms)
     return Credentials(users, mechanisms, data.path / "scram-credentials.json", data.storage)
 
 
 def _acls(security: Security | None, data: DataDirectory) -> Acls | None:
-    """Return who may do what in this directory, None where every client may do everything."""
+    """Return the ACLs of this directory, or None without authorization."""
     if security is None or security.super_users is None:
         return None
     principals = (f"User:{name}" for name in security.super_users)
@@ -293,7 +293,7 @@ def _acls(security: Security | None, data: DataDirectory) -> Acls | None:
 def _certified(
     serve: ServeUser, connections: set[Connection], unauthenticated: UnauthenticatedConnections
 ) -> Connection:
-    """Return a connection whose client is known by its certificate, if it has one."""
+    """Return a connection whose client authenticates by certificate, if it has one."""
 
     def serve_subject(data: memoryview, host: str) -> Answer | Awaitable[Answer]:
         return serve(data, host, principal_of(connection.certificate))
@@ -303,10 +303,10 @@ def _certified(
 
 
 async def _close(server: asyncio.Server) -> None:
-    """Close a listener once every connection that it has accepted is there to be closed, too.
+    """Close a listener after every accepted connection has its transport.
 
-    asyncio drops one whose transport it is still to make when the server closes: its client would
-    wait for an answer until the socket is collected.
+    asyncio drops accepted connections that have no transport when the server closes: such a client
+    would wait for a response until the socket is garbage collected.
     """
     loop = asyncio.get_running_loop()
     for listener in server.sockets:
@@ -324,13 +324,13 @@ class _TurnedAway(asyncio.Protocol):
 
 
 class TlsHandshake(asyncio.Protocol):
-    """A connection that was accepted and begins TLS; when it has, it is the `Connection`'s.
+    """Performs the TLS handshake of an accepted connection, and then passes it to its `Connection`.
 
     Args:
-        connection: What serves its requests then.
-        context: What TLS works with.
-        is_enough: Whether its client has authenticated with the handshake.
-        log: Takes a line about one that fails.
+        connection: Serves the requests after the handshake.
+        context: TLS settings of the listener.
+        is_enough: Whether the handshake authenticates the client.
+        log: Logs failed handshakes.
     """
 
     def __init__(
@@ -343,9 +343,9 @@ class TlsHandshake(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; the connection counts from now on."""
+        """Start the handshake; the connection counts as open from here on."""
         plain = cast("asyncio.Transport", transport)
-        plain.pause_reading()  # the first bytes are for TLS
+        plain.pause_reading()  # the first bytes belong to TLS
         self._connection.accepted(plain)
         self._task = asyncio.get_running_loop().create_task(self._shake_hands(plain))
 
@@ -357,8 +357,8 @@ class TlsHandshake(asyncio.Protocol):
         except OSError as error:
             warn = self._log.warning if isinstance(error, SSLError) else logger.info
             host = f"/{peer[0]}" if peer else "a client"
-            warn("closing the connection of %s: no TLS handshake: %s", host, error)
-            error.__traceback__ = None  # or a cycle would keep the buffers of TLS
+            warn("closing the connection of %s: the TLS handshake failed: %s", host, error)
+            error.__traceback__ = None  # or a reference cycle would keep the buffers of TLS
             made = None
         if made is None or plain.is_closing():
             connection.connection_lost(None)

@@ -1,4 +1,4 @@
-"""Connections that have yet to authenticate: a bound on their number, and on the log lines."""
+"""Unauthenticated connections: bounds on their number and on the log lines they cause."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _LINES = 10
 
 
 class RateLimitedLog:
-    """Logs WARNINGs that a stranger can bring about as often as it likes.
+    """Logs warnings that any stranger can cause, at a limited rate.
 
-    So many a minute are logged; the last of them says so, and the next one how many were left out.
+    A few are logged per minute. The last of these announces that more are left out, and the next
+    one says how many were.
 
     Args:
         clock: Seconds, from an arbitrary start.
@@ -27,7 +28,7 @@ class RateLimitedLog:
         self._logged = self._left_out = 0
 
     def warning(self, text: str, *values: object) -> None:
-        """Log a line, with values for its `%`."""
+        """Log a warning; the values replace its `%` placeholders."""
         if self._clock() - self._since >= _QUIET_S:
             self._since, self._logged = self._clock(), 0
         if self._logged == _LINES:
@@ -35,7 +36,7 @@ class RateLimitedLog:
             return
         self._logged += 1
         if self._left_out:
-            text, values = f"{text} (%d such lines before were left out)", (*values, self._left_out)
+            text, values = f"{text} (left out %d similar lines before)", (*values, self._left_out)
             self._left_out = 0
         if self._logged == _LINES:
             text, values = f"{text} (more are left out for up to %d s)", (*values, int(_QUIET_S))
@@ -43,24 +44,24 @@ class RateLimitedLog:
 
 
 class Closable(Protocol):
-    """A connection, as far as it matters here."""
+    """An object with a `close` method."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class UnauthenticatedConnections:
-    """The connections that have yet to authenticate, the oldest first.
+    """The connections that have not authenticated yet, oldest first.
 
-    When there are too many the oldest is closed: a client that goes on authenticating is soon none
-    of them, and connections that do nothing keep no other from being accepted.
+    If there are too many, the oldest is closed: clients that do authenticate leave the table soon,
+    and idle connections cannot keep others from being accepted.
 
     Args:
-        limit: Most of them.
-        clock: Seconds, from an arbitrary start.
+        limit: Maximum number of connections.
+        clock: Returns seconds, from an arbitrary start.
 
     Attributes:
-        log: Takes the lines about them.
+        log: Logs warnings about these connections.
     """
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
@@ -72,11 +73,11 @@ class UnauthenticatedConnections:
         self._quiet_until = float("-inf")
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of connections."""
         return len(self._waiting)
 
     def enter(self, connection: Closable) -> None:
-        """Note one, and close the oldest if it is one too many."""
+        """Add a connection, and close the oldest if there are too many."""
         self._waiting[connection] = None
         if len(self._waiting) > self._limit:
             oldest = next(iter(self._waiting))
@@ -85,7 +86,7 @@ class UnauthenticatedConnections:
             self._tell()
 
     def leave(self, connection: Closable) -> None:
-        """Forget one that has authenticated, or is closed."""
+        """Remove a connection that has authenticated or is closed."""
         self._waiting.pop(connection, None)
 
     def _tell(self) -> None:
@@ -94,8 +95,8 @@ class UnauthenticatedConnections:
             return
         self._quiet_until = self._clock() + _QUIET_S
         logger.warning(
-            "more than %d connections have not authenticated: the oldest of them are closed, %d "
-            "since the start; if these are clients of yours that all start at once, raise "
+            "more than %d connections have not authenticated, so the oldest are closed (%d since "
+            "the start); if these are your clients and all start at once, raise "
             "max_unauthenticated_connections",
             self._limit,
             self._closed,
