@@ -206,7 +206,7 @@ def test_an_answer_that_comes_twice_while_a_connection_is_made(
         assert proxy.garbled[API_VERSIONS] == 2
     assert "asyncio" not in {each.name for each in caplog.records}
     assert told
-    assert "a frame came although nothing was asked" in told[0]
+    assert "received a frame without a pending request" in told[0]
 
 
 # ------------------------------------------------------------------------------ what is asked

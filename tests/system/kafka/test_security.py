@@ -196,7 +196,7 @@ def test_a_listener_with_sasl_that_is_not_asked_for(secured_kafka: Secured) -> N
             bootstrap_servers=secured_kafka.addresses["SASL_PLAINTEXT"],
             default_api_timeout_ms=3_000,
         ) as admin,
-        pytest.raises(BrokerUnavailableError, match="a listener that wants SASL does so"),
+        pytest.raises(BrokerUnavailableError, match="a listener that requires SASL does this"),
     ):
         admin.list_topics()
 

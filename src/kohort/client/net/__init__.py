@@ -1,1 +1,1 @@
-"""Connections to the brokers of a cluster, what they say of it, and requests to the right one."""
+"""Connections to the brokers of a cluster, cluster metadata, and routing of requests to brokers."""

@@ -1,4 +1,4 @@
-"""The addresses of a host. Its name may come from a broker, so it may be anything."""
+"""Host addresses. The host name may come from a broker, so it is untrusted input."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from kohort.client.net.worded import in_words
 from kohort.errors import BrokerUnavailableError
 
-# As `socket.getaddrinfo` has it: family, kind, protocol, canonical name, and where to connect to.
+# As `socket.getaddrinfo` returns it: family, type, protocol, canonical name, socket address.
 Address = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
 
 
 def literal(host: str, port: int) -> Sequence[Address]:
-    """Return the address that a host's name is in itself, nothing for another name; no look-up.
+    """Return the address if `host` is an IP literal, else nothing; never queries a resolver.
 
     Args:
-        host: A name, or an address of IPv4 or IPv6.
-        port: The port to go with it.
+        host: A host name, or an IPv4 or IPv6 address.
+        port: The port to combine with the address.
     """
     try:
         return _look_up(host, port, socket.AI_NUMERICHOST)
@@ -26,25 +26,25 @@ def literal(host: str, port: int) -> Sequence[Address]:
 
 
 def look_up(host: str, port: int) -> Sequence[Address]:
-    """Return the addresses of a host; the resolver may take its time.
+    """Return the addresses of a host; blocks while the resolver works.
 
     Args:
-        host: A name.
-        port: The port to go with each address.
+        host: A host name.
+        port: The port to combine with each address.
 
     Raises:
-        BrokerUnavailableError: There is none, or no host can have such a name.
+        BrokerUnavailableError: The host has no address, or its name is not a valid host name.
     """
     try:
         return _look_up(host, port, 0)
     except OSError as error:
         cause = error.strerror or in_words(error)
     except UnicodeError:
-        cause = "not the name of a host"
+        cause = "not a valid host name"
     raise BrokerUnavailableError(f"{host}:{port}: {cause}")
 
 
 def _look_up(host: str, port: int, flags: int) -> Sequence[Address]:
-    # To import Python's codec for international names takes longer than to connect.
+    # Importing Python's codec for international names takes longer than connecting.
     name = host.encode() if host.isascii() else host
     return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)

@@ -17,19 +17,19 @@ from kohort.errors import (
 
 JITTER = 0.2
 
-# Not the interpreter's own: an application that seeds that one gets its numbers undisturbed.
+# Not the shared generator of `random`: an application may seed that one and rely on its sequence.
 CHANCE = random.SystemRandom()
 
 
 class NeverABrokerError(RemoteProtocolError):
-    """No server has ever answered as a broker does: an address is wrong, so waiting is no use."""
+    """No server has ever answered like a broker: an address is wrong, so waiting does not help."""
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a request may succeed when it is sent again, over another connection if need be.
+    """Whether a request may succeed when it is sent again, over another connection if necessary.
 
-    Bytes that are not Kafka's protocol end the connection, like an end of it: a load balancer
-    answers for a broker that restarts, or a network has garbled an answer.
+    Bytes that are not Kafka's protocol count like a lost connection: a load balancer may answer for
+    a broker that restarts, or the network may have garbled an answer.
     """
     if isinstance(error, RemoteProtocolError):
         return not isinstance(error, NeverABrokerError)
@@ -47,15 +47,15 @@ _NOT_AUTHORIZED = frozenset(
 
 
 def is_denied(error: BaseException) -> bool:
-    """Whether a right is missing: the same request succeeds once an operator has granted it."""
+    """Whether a permission is missing: the request succeeds once an operator has granted it."""
     return isinstance(error, KafkaError) and error.code in _NOT_AUTHORIZED
 
 
 def needs_help(error: BaseException) -> bool:
-    """Whether retrying is useless: an operator has to grant a right, or to decide.
+    """Whether retrying is useless: an operator has to grant a permission or make a decision.
 
-    Codes that a client does not know, or knows of no answer to this request, may be gone the next
-    time: a newer broker, or a bit that flipped on the way.
+    Error codes that the client does not know, or does not expect here, may not occur again: they
+    come from a newer broker, or from a bit that flipped in transit.
     """
     if isinstance(error, AuthenticationError):
         return True
@@ -65,7 +65,7 @@ def needs_help(error: BaseException) -> bool:
 
 
 class Backoff:
-    """Growing pauses: each twice the last one, up to a limit, with a jitter of a fifth (KIP-580).
+    """Growing pauses: each twice as long as the last, up to a limit, with 20 % jitter (KIP-580).
 
     Args:
         first_ms: The first pause.
@@ -83,25 +83,25 @@ class Backoff:
         return self.after_ms(self._attempts) / 1000
 
     def after_ms(self, attempts: int) -> float:
-        """Return the pause after so many attempts, in milliseconds."""
+        """Return the pause after this number of attempts, in milliseconds."""
         pause: int = min(self._first_ms * 2 ** (min(attempts, 30) - 1), self._max_ms)
         return pause * CHANCE.uniform(1 - JITTER, 1 + JITTER)
 
     def reset(self) -> None:
-        """Begin with the first pause again."""
+        """Start over with the first pause."""
         self._attempts = 0
 
 
 class Deadline:
-    """A point in time until which a call may take, and what has kept the call so far.
+    """The time by which a call must finish, and the last error that delayed it.
 
     Args:
-        timeout_ms: Time from now; None for no end.
+        timeout_ms: Time from now; None for no limit.
 
     Attributes:
-        what: What the call wants, for people; its caller names it.
-        cause: The last error that kept it from being done.
-        lost: Why an earlier attempt of its present request got no answer; None when none was lost.
+        what: Name of the operation, for messages; set by the caller.
+        cause: The last error that kept the call from finishing.
+        lost: Why an earlier attempt of the current request got no answer; None when none was lost.
     """
 
     def __init__(self, timeout_ms: float | None) -> None:
@@ -112,18 +112,18 @@ class Deadline:
         self._end = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
 
     def beside(self) -> Deadline:
-        """Return the same point in time for one of several parts of a call that run together."""
+        """Return a copy with the same end, for one of several concurrent parts of a call."""
         part = Deadline(self._timeout_ms)
         part._end = self._end
         return part
 
     @property
     def timeout_s(self) -> float | None:
-        """How many seconds the call may take in all; None when there is no end."""
+        """How many seconds the call may take in total; None when there is no limit."""
         return None if self._timeout_ms is None else self._timeout_ms / 1000
 
     def left_s(self) -> float | None:
-        """Return the seconds left, never negative; None when there is no end."""
+        """Return the seconds left, never negative; None when there is no limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     def left_ms(self, at_most: int) -> int:
@@ -133,23 +133,23 @@ class Deadline:
 
     @property
     def over(self) -> bool:
-        """Whether it has passed."""
+        """Whether the deadline has passed."""
         return self._end is not None and time.monotonic() >= self._end
 
     def note(self, error: KohortError | None) -> None:
-        """Remember what went wrong last.
+        """Remember the last error.
 
-        The last request may be cut off by the end of the call itself: what a broker said before
-        tells more than that.
+        The deadline itself may have cut off the last request: an earlier answer of a broker says
+        more about the cause than that timeout.
         """
         if error is not None and not (self.cause and isinstance(error, RequestTimedOutError)):
             self.cause = error
 
     def expired(self, waited_for: str = "") -> KafkaError:
-        """Return the error of a call that took too long: its cause says what kept it.
+        """Return the error of a call that took too long; its cause is the last error.
 
         Args:
-            waited_for: What was still to be done, if nothing has failed.
+            waited_for: What the call was still waiting for, if nothing has failed.
         """
         cause = self.cause
         text = f"{self.what or 'the call'} took longer than {self._timeout_ms or 0:g} ms"

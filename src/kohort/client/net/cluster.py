@@ -1,4 +1,4 @@
-"""All brokers of one cluster: connections, metadata, and who to send a request to."""
+"""All brokers of one cluster: connections, metadata, and routing of requests."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _Opening: TypeAlias = asyncio.Task[BrokerConnection]
 
 
 class Purpose(Enum):
-    """What a connection is for: a broker answers one request of a connection at a time.
+    """The purpose of a connection: a broker answers one request per connection at a time.
 
-    A long poll must not hold up a commit, and a JoinGroup that waits for others must not hold up
-    the LeaveGroup that takes it back.
+    A long poll must not delay a commit, and a JoinGroup that waits for other members must not delay
+    the LeaveGroup that cancels it.
     """
 
     CONTROL = "control"
@@ -71,16 +71,16 @@ class Cluster(TriedAgain):
 
     Args:
         config: Settings.
-        allocate: Makes the memory of fetched frames.
+        allocate: Allocates memory for fetched frames.
 
     Attributes:
-        metadata: The last answer.
+        metadata: The metadata from the last answer.
         on_metadata: Called after each answer.
-        allow_auto_topic_creation: Whether asking may create a topic.
-        troubles: Tells what is wrong, once.
-        reachability: Knows whether the brokers can be reached, and accept the client.
-        traffic: Counts connections, and what goes through them.
-        watched_partitions: Says which partitions the client wants to use.
+        allow_auto_topic_creation: Whether a metadata request may create a topic.
+        troubles: Logs each problem once.
+        reachability: Tracks whether the brokers can be reached and accept the client.
+        traffic: Counts connections, requests and bytes.
+        watched_partitions: Returns the partitions that the client wants to use.
     """
 
     def __init__(self, config: ClientConfig, allocate: Allocate = plain_buffer) -> None:
@@ -112,7 +112,7 @@ class Cluster(TriedAgain):
 
     @property
     def unreachable(self) -> BrokerUnavailableError | None:
-        """Why no broker could be reached the last time; None when one could."""
+        """Why no broker could be reached at the last attempt; None when one was."""
         return self.reachability.unreachable
 
     # ----------------------------------------------------------------------------- metadata
@@ -126,7 +126,7 @@ class Cluster(TriedAgain):
         """Fetch the metadata again, trying until the deadline.
 
         Raises:
-            BrokerUnavailableError: No broker answered; it names addresses and causes.
+            BrokerUnavailableError: No broker answered; the error names addresses and causes.
         """
         pause = self.retry_backoff()
         async with self.within(deadline, f"metadata of {self._shown_servers()}"):
@@ -139,7 +139,7 @@ class Cluster(TriedAgain):
                     return self.metadata
 
     async def ensure_topics(self, topics: Iterable[str], deadline: Deadline) -> ClusterMetadata:
-        """Return metadata that has all `topics`, described or with an error.
+        """Return metadata that covers all `topics`, each described or with an error.
 
         Raises:
             BrokerUnavailableError: No broker answered.
@@ -155,7 +155,7 @@ class Cluster(TriedAgain):
         return topic is not None and not topic.error_code
 
     async def describe(self, topics: Iterable[str] | None, deadline: Deadline) -> ClusterMetadata:
-        """Return metadata of topics, of all with None, without keeping it.
+        """Return metadata of topics, or of all topics for None, without storing it.
 
         Raises:
             BrokerUnavailableError: No broker answered in time.
@@ -173,15 +173,15 @@ class Cluster(TriedAgain):
             self._keeper.request(at_once=True)
 
     def unwatched(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return those of these topics whose metadata is not kept fresh."""
+        """Return the given topics whose metadata is not kept fresh."""
         return frozenset(topics) - self._topics
 
     def forget_topics(self, topics: Iterable[str]) -> None:
-        """Do not ask for these topics any more, unless they are to be watched."""
+        """Stop asking for these topics, except for watched ones."""
         self._topics -= frozenset(topics) - self._watched
 
     def waited_for(self) -> str:
-        """Say which brokers have not said anything yet: that is no failure so far."""
+        """Describe which brokers have not answered yet; they have not failed so far."""
         tasks = (*self._connections.values(), *self._bootstrap.values())
         opened = [task.result() for task in tasks if _is_open(task)]
         causes = [f"{attempt} yet" for attempt in self._attempts]
@@ -191,7 +191,7 @@ class Cluster(TriedAgain):
     # -------------------------------------------------------------------------------- keeping
 
     async def _refresh_shared(self) -> None:
-        """Fetch the metadata once, shared with all other callers that want it now."""
+        """Fetch the metadata once; concurrent callers share one request."""
         asked = self._refreshing
         if asked is not None and not asked.done():
             topics = set(self._topics)
@@ -212,7 +212,7 @@ class Cluster(TriedAgain):
         self.metadata = from_response(response)
         self._settle_bootstrap()
         for task in self._connections.values():
-            self._is_usable(task)  # what is not used any more is closed
+            self._is_usable(task)  # closes a connection that is no longer usable
         if not self._closed:
             self._keeper.start()
         self._topic_troubles.judge(
@@ -242,27 +242,27 @@ class Cluster(TriedAgain):
         at_most: int | None = None,
         call: Deadline | None = None,
     ) -> R:
-        """Send a request to one broker and return its answer; `call` notes when that is lost.
+        """Send a request to one broker and return its answer; `call` records a lost answer.
 
         Raises:
             KafkaError: The broker cannot be reached (retriable), or there was no answer in time.
-            RemoteProtocolError: It does not speak Kafka's protocol.
+            RemoteProtocolError: The server does not speak Kafka's protocol.
         """
         connection = await self.connection(node_id, purpose)
         if purpose is Purpose.JOIN and connection.load:
-            # The one that waits there was given up; behind it this one would wait as well.
+            # The request pending there was given up; this one would have to wait behind it.
             connection.close(RequestTimedOutError("a later request took its place"))
             connection = await self.connection(node_id, purpose)
         timeout = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         return await connection.request(request, timeout, at_most=at_most, call=call)
 
     async def send_any(self, request: Request[R], call: Deadline | None = None) -> R:
-        """Send a request to whichever broker answers, the least loaded one first.
+        """Send a request to any broker that answers, trying the least loaded one first.
 
-        When all known brokers are gone the bootstrap servers are asked again.
+        When no known broker can be reached, the bootstrap servers are asked again.
 
         Raises:
-            BrokerUnavailableError: None answers; it names each address and cause.
+            BrokerUnavailableError: No broker answers; the error names each address and cause.
         """
         causes: list[str] = []
         response, why = None, silence(self.config)
@@ -280,7 +280,7 @@ class Cluster(TriedAgain):
     async def _send_known(
         self, request: Request[R], causes: list[str], call: Deadline | None
     ) -> R | None:
-        """Send a request to a known broker; None when no one answers, and why is noted."""
+        """Send a request to a known broker; return None when none answers, and note the causes."""
         for node in self._by_load():
             try:
                 return await self.send(node.node_id, request, call=call)
@@ -291,7 +291,7 @@ class Cluster(TriedAgain):
         return None
 
     def _forget_brokers(self, why: str) -> None:
-        """Know no broker any more, so that the bootstrap servers are asked (KIP-1102)."""
+        """Forget all brokers, so that the bootstrap servers are asked (KIP-1102)."""
         self.troubles.say(f"asking the bootstrap servers {self._shown_servers()} again: {why}")
         self.metadata = replace(self.metadata, nodes={})
         self._backoffs.clear()
@@ -301,10 +301,10 @@ class Cluster(TriedAgain):
                 task.result().close(BrokerUnavailableError(f"{task.result().address}: {why}"))
 
     async def send_any_until(self, request: Request[R], deadline: Deadline) -> R:
-        """As `send_any`, trying until the deadline.
+        """Like `send_any`, but retry until the deadline.
 
         Raises:
-            KafkaError: Time is up; its cause says what kept the call.
+            KafkaError: The deadline has passed; the cause is the last error.
         """
         pause = self.retry_backoff()
         deadline.lost = None
@@ -323,7 +323,7 @@ class Cluster(TriedAgain):
         for host, port in servers:
             try:
                 connection = await self._bootstrap_connection(host, port)
-                self._has_met_a_broker = True  # it has said which versions it knows
+                self._has_met_a_broker = True  # it has announced its versions
                 try:
                     timeout_ms = self.config.request_timeout_ms
                     response = await connection.request(request, timeout_ms, call=call)
@@ -342,7 +342,7 @@ class Cluster(TriedAgain):
         text = "; ".join(sorted(set(causes)))
         self.reachability.none_reached(text)
         if strangers == len(servers) and not self._has_met_a_broker:
-            raise NeverABrokerError(text)  # there never was a broker, so none is coming back
+            raise NeverABrokerError(text)  # there never was a broker, so there is none to wait for
         raise BrokerUnavailableError(text)
 
     # -------------------------------------------------------------------------- connections
@@ -353,10 +353,10 @@ class Cluster(TriedAgain):
         return task.result() if task is not None and self._is_usable(task) else None
 
     async def connection(self, node_id: int, purpose: Purpose) -> BrokerConnection:
-        """Return the open connection to a broker for a purpose; open it if need be.
+        """Return the connection to a broker for a purpose; open it if necessary.
 
         Raises:
-            KafkaError: It cannot be opened (retriable).
+            KafkaError: The connection cannot be opened (retriable).
         """
         return await self._shared(
             self._connections, (node_id, purpose), lambda: self._open_node(node_id, purpose)
@@ -389,7 +389,7 @@ class Cluster(TriedAgain):
         return task.result().is_open
 
     def _settle_bootstrap(self) -> None:
-        """Once the brokers are known: take over the connections to them, and close the others."""
+        """Once brokers are known, keep bootstrap connections to them and close the others."""
         if not self.metadata.nodes:
             return
         known = {(each.host, each.port): each.node_id for each in self.metadata.nodes.values()}
@@ -412,21 +412,21 @@ class Cluster(TriedAgain):
         pause, not_before = self._backoffs.setdefault(node_id, (first, 0.0))
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, not_before - loop.time()))
-        node = self.metadata.nodes.get(node_id)  # it may have another address by now
+        node = self.metadata.nodes.get(node_id)  # its address may have changed
         if node is None:
             self.request_refresh()
-            raise BrokerUnavailableError(f"broker {node_id} is not known any more")
+            raise BrokerUnavailableError(f"broker {node_id} is no longer known")
         try:
             connection = await self._open(node.host, node.port, purpose)
         except (KafkaError, RemoteProtocolError) as error:
-            self.request_refresh()  # it may listen elsewhere, or never did here (KIP-899)
+            self.request_refresh()  # the broker may have moved, or never listened here (KIP-899)
             self._backoffs[node_id] = pause, loop.time() + pause.next_s()
             self.reachability.node_failed(node_id, plain(error))
             raise
         known = self.metadata.nodes.get(node_id)
         if known is None or (known.host, known.port) != (node.host, node.port):
             connection.close()
-            raise BrokerUnavailableError(f"broker {node_id} is elsewhere, or not known, by now")
+            raise BrokerUnavailableError(f"broker {node_id} has moved, or is no longer known")
         self.reachability.node_reached(node_id)
         pause.reset()
         self._backoffs[node_id] = pause, 0.0
@@ -459,7 +459,7 @@ class Cluster(TriedAgain):
         return made
 
     def _by_load(self) -> list[Node]:
-        """Return the known brokers: connected ones by load, then the others, failed ones last."""
+        """Return the known brokers: connected ones by load, then others, then failed ones."""
         nodes = tuple(self.metadata.nodes.values())
         return sorted(CHANCE.sample(nodes, len(nodes)), key=self._load)
 
@@ -474,7 +474,7 @@ class Cluster(TriedAgain):
         return ", ".join(f"{host}:{port}" for host, port in self.config.addresses())
 
     async def close(self, patience_s: float = 0.0) -> None:
-        """Close all connections; `close_all` has the argument."""
+        """Close all connections; see `close_all` for the argument."""
         self._closed = True
         openings = [*self._connections.values(), *self._bootstrap.values()]
         tasks = [task for task in (self._keeper.task, self._refreshing, *openings) if task]

@@ -1,4 +1,4 @@
-"""Open a connection: look up the host, connect a socket, and agree with the broker."""
+"""Open a connection: look up the host, connect a socket, and negotiate with the broker."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Attempt(Struct, eq=False):
 
     Attributes:
         address: `host:port`.
-        phase: What has not happened yet.
-        proxy: What it goes through; None: nothing.
-        end_s: When it is over, by the loop's clock; None: it has no end of its own.
+        phase: The step that has not succeeded yet.
+        proxy: The proxy it goes through; None for a direct connection.
+        end_s: When it times out, by the loop's clock; None when it has no timeout of its own.
     """
 
     address: str
@@ -48,13 +48,13 @@ class Attempt(Struct, eq=False):
     end_s: float | None = None
 
     def works(self, what: str | None) -> None:
-        """Note what authentication waits for beside the broker; None: for the broker again."""
+        """Note what authentication waits for; None when it waits for the broker."""
         self.phase = _SILENT if what is None else f"the connection was accepted, but {what}"
 
     def share(self, of: int) -> float | None:
-        """Return the seconds for one of several addresses: one that says nothing leaves time.
+        """Return the seconds for one address, so that a silent one leaves time for the others.
 
-        The last one, None, has what is left.
+        None, for the last address, means all the time left.
         """
         if self.end_s is None or of == 1:
             return None
@@ -79,16 +79,16 @@ async def connect(
         host: The broker's host.
         port: Its port.
         machine: The connection's machine, in its first state.
-        timeout_s: How long it may take.
-        attempt: Is told how far it has come.
-        security: How to encrypt it, and what to go through.
+        timeout_s: How long connecting may take, in seconds.
+        attempt: Updated with the progress.
+        security: TLS settings and proxy.
 
     Raises:
-        BrokerUnavailableError: None does; it names each address and its cause.
+        BrokerUnavailableError: No address answers; the error names each address and cause.
         RemoteProtocolError: The server does not speak Kafka's protocol.
-        AuthenticationError: The broker or the proxy refused us, or the broker's certificate is not
-            to be trusted.
-        KafkaError: The broker refused us for another reason.
+        AuthenticationError: The broker or the proxy refused the client, or the broker's certificate
+            is not trusted.
+        KafkaError: The broker refused the client for another reason.
     """
     attempt = attempt or Attempt(f"{host}:{port}")
     end = asyncio.get_running_loop().time() + timeout_s
@@ -138,13 +138,13 @@ async def _open(
 
 
 async def _refuse_without_tls(host: str, port: int, proxy: Proxy | None) -> None:
-    """Find out whether a server that closed a TLS handshake speaks Kafka's protocol without TLS.
+    """Check whether a server that closed a TLS handshake speaks Kafka's protocol without TLS.
 
-    It is asked for its versions, which any server may be, over a connection of its own; no secret
-    is sent. It happens when something is wrong anyway.
+    Asks for its versions over a separate connection; no secret is sent. This only happens after a
+    connection has failed.
 
     Raises:
-        TlsError: It does.
+        TlsError: The server does.
     """
     address = f"{host}:{port}"
     machine = Connection(client_id="", authenticator=NoAuthentication())
@@ -157,10 +157,10 @@ async def _refuse_without_tls(host: str, port: int, proxy: Proxy | None) -> None
 
 
 async def _refuse_with_tls(host: str, port: int, proxy: Proxy | None) -> None:
-    """Find out whether a server that closed a connection without TLS speaks TLS.
+    """Check whether a server that closed a plaintext connection speaks TLS.
 
     Raises:
-        TlsError: It does.
+        TlsError: The server does.
     """
     try:
         sock = await _socket(host, port, Attempt(f"{host}:{port}", proxy=proxy))
@@ -200,7 +200,7 @@ async def _socket(host: str, port: int, attempt: Attempt) -> socket.socket:
 
 
 async def _through(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
-    """Have the proxy connect."""
+    """Ask the proxy to connect to the broker."""
     loop, dialogue = asyncio.get_running_loop(), proxy.dialogue(host, port)
     step = next(dialogue, None)
     while step is not None:
@@ -223,7 +223,7 @@ async def _direct(host: str, port: int, attempt: Attempt) -> socket.socket:
     for number, each in enumerate(found):
         try:
             return await _connected(each, attempt.share(len(found) - number))
-        except OSError as error:  # there may be no descriptors, or no such family in the kernel
+        except OSError as error:  # out of file descriptors, or the kernel lacks the address family
             causes.append(f"{_shown(host, port, each[4][0])}: {_reason(error)}")
     raise BrokerUnavailableError("; ".join(causes))
 
@@ -252,7 +252,7 @@ def _reason(error: OSError | ValueError) -> str:
 async def _looked_up(host: str, port: int) -> Sequence[Address]:
     try:
         asked = asyncio.get_running_loop().run_in_executor(None, look_up, host, port)
-    except RuntimeError:  # the process ends, and no thread can be started any more
+    except RuntimeError:  # the process is exiting, and threads can no longer be started
         return look_up(host, port)
     return await asked
 

@@ -5,11 +5,10 @@
                                       +--------------+
 
 NEGOTIATING asks for the broker's versions (KIP-35), AUTHENTICATING runs the exchange of an
-`Authenticator`, and does so again before the session of SASL ends (KIP-368); answers to what was
-sent before come first then. Requests may be given at any time; they wait until the connection is
-ready, until fewer than `max_in_flight` are unanswered, and until a throttle of the broker (KIP-219)
-is over.
-Answers come in the order of the requests; anything else breaks the protocol.
+`Authenticator`, and does so again before the SASL session ends (KIP-368); answers to earlier
+requests come first then. Requests may be submitted at any time; they wait until the connection is
+ready, fewer than `max_in_flight` requests are unanswered, and a throttle of the broker (KIP-219) is
+over. Answers arrive in the order of the requests; anything else is a protocol error.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 
 SOFTWARE_NAME = "kohort"
 
-# Brokers ask for a quota window at most, which is 11 s by default (quota.window.num and
-# quota.window.size.seconds). More than this is a garbled answer, which must not end all sending.
+# Brokers throttle for at most one quota window, 11 s by default (quota.window.num and
+# quota.window.size.seconds). A longer time is a garbled answer, which must not stop all sending.
 THROTTLE_MAX_MS = 60_000
 _LONG_THROTTLE_MS = 5_000
 
 _ERROR_AT = 4
 
-# Part of a session after which the client authenticates again; Java's takes 85 % to 95 %.
+# Fraction of a session after which the client authenticates again; Java uses 85 % to 95 %.
 _SESSION_USED = 0.9
-_LONGEST_SESSION_MS = 24 * 3_600_000  # of a garbled answer: event loops refuse longer times
+_LONGEST_SESSION_MS = 24 * 3_600_000  # garbled answers may have more
 
 
 class ConnectionState(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     CONNECTING = "connecting"
     NEGOTIATING = "negotiating"
@@ -69,7 +68,7 @@ class Answered(Struct, frozen=True):
     Attributes:
         token: The number `submit` returned.
         response: The answer.
-        version: The version both were written in.
+        version: The version of both messages.
     """
 
     token: int
@@ -90,7 +89,7 @@ class Failed(Struct, frozen=True):
 
 
 class Sent(Struct, frozen=True):
-    """A request that has no answer has left the process.
+    """A request without an answer has left the process.
 
     Attributes:
         token: The number `submit` returned.
@@ -100,15 +99,15 @@ class Sent(Struct, frozen=True):
 
 
 class BecameReady(Struct, frozen=True):
-    """The connection takes requests."""
+    """The connection accepts requests."""
 
 
 class Throttled(Struct, frozen=True):
     """The broker has asked for a long pause (KIP-219).
 
     Attributes:
-        asked_ms: How long it shall be.
-        pause_ms: How long it will be.
+        asked_ms: The pause that the broker asked for, in milliseconds.
+        pause_ms: The pause that the client makes, in milliseconds.
     """
 
     asked_ms: int
@@ -116,10 +115,10 @@ class Throttled(Struct, frozen=True):
 
 
 class WorkWanted(Struct, frozen=True):
-    """Authentication waits for something that the shell has to do; its result goes to `worked`.
+    """Authentication waits for work that the caller has to do; pass its result to `worked`.
 
     Attributes:
-        work: What to do.
+        work: The work to do.
     """
 
     work: Work
@@ -127,7 +126,7 @@ class WorkWanted(Struct, frozen=True):
 
 ConnectionEvent: TypeAlias = Answered | Failed | Sent | BecameReady | Throttled | WorkWanted
 
-# Token of the requests that the connection makes for itself.
+# Token of requests that the connection sends on its own behalf.
 _OWN = -1
 
 
@@ -146,28 +145,28 @@ class _InFlight(Struct, frozen=True):
 
 
 class _Leaving(Struct, frozen=True):
-    """A request without an answer, and how many bytes must have left for it to be sent."""
+    """A request without an answer, and the count of sent bytes at which it is sent."""
 
     position: int
     pending: _Pending
 
 
 class Connection:
-    """The machine of one connection. Times are milliseconds of the caller's clock.
+    """The state machine of one connection. Times are milliseconds of the caller's clock.
 
     Args:
-        client_id: What the client calls itself.
+        client_id: The client's name.
         authenticator: How to authenticate.
-        host: Name of the broker's host, which some mechanisms need.
+        host: Host name of the broker, which some mechanisms need.
         max_in_flight: How many requests may be unanswered.
-        setup_timeout_ms: How long negotiating and authenticating may take, each request.
-        limits: Bounds on what the broker may send.
-        allocate: Makes the memory of a received frame.
+        setup_timeout_ms: Timeout of each request of negotiation and authentication.
+        limits: Limits for messages from the broker.
+        allocate: Allocates memory for a received frame.
 
     Attributes:
-        state: Where it stands.
-        has_told: Whether it wrote a request that the broker does not answer.
-        muted_until: When it may send again after a throttle; 0 when there was none.
+        state: The current state.
+        has_told: Whether it has written a request that the broker does not answer.
+        muted_until: When it may send again after a throttle; 0 without one.
     """
 
     def __init__(
@@ -220,10 +219,10 @@ class Connection:
 
         Args:
             request: The request.
-            now: The time.
-            timeout_ms: How long its answer may take, waiting included.
-            at_most: Newest version to write it in.
-            has_answer: False for what the broker never answers (Produce with acks 0).
+            now: The current time.
+            timeout_ms: How long the answer may take, including time in the queue.
+            at_most: The newest version to use.
+            has_answer: False for a request that the broker never answers (Produce with acks 0).
 
         Raises:
             LocalProtocolError: The connection is closed.
@@ -237,18 +236,18 @@ class Connection:
 
     @property
     def load(self) -> int:
-        """How many requests are waiting, unanswered, or leaving."""
+        """Number of requests that are queued, unanswered, or being written."""
         return len(self._waiting) + len(self._in_flight) + len(self._leaving)
 
     @property
     def unanswered(self) -> str | None:
-        """Name of the request whose answer is the next to come, None when there is none."""
+        """Name of the request whose answer is due next; None when there is none."""
         flight = next(iter(self._in_flight), None)
         return None if flight is None else type(flight.pending.request).__name__
 
     @property
     def was_ready(self) -> bool:
-        """Whether it has taken requests."""
+        """Whether the connection has ever been ready."""
         return self._was_ready
 
     def serves(self, request: type[Message]) -> bool:
@@ -256,27 +255,27 @@ class Connection:
         return self._versions is not None and self._versions.serves(request)
 
     def level(self, feature: str) -> int:
-        """Return the level of a feature (KIP-584), 0 for none; known as `serves` is."""
+        """Return the level of a feature (KIP-584), 0 for none; known once ready."""
         return 0 if self._versions is None else self._versions.level(feature)
 
     # -------------------------------------------------------------------------- the transport
 
     def opened(self, now: int) -> None:
-        """Begin: the transport is connected."""
+        """Start negotiating: the transport is connected."""
         self.state = ConnectionState.NEGOTIATING
         newest = ApiVersionsRequest.max_version
         self._ask_versions(newest, now)
 
     def buffer(self) -> memoryview:
-        """Return where the transport shall receive to."""
+        """Return the buffer that the transport receives into."""
         return self._reader.buffer()
 
     def is_part(self, count: int) -> bool:
-        """Take `count` received bytes if no frame becomes whole with them; return whether."""
+        """Accept `count` received bytes if they complete no frame; return whether it did."""
         return self._reader.is_part(count)
 
     def received(self, count: int, now: int) -> None:
-        """Take note that `count` bytes were received into the buffer.
+        """Process `count` bytes that were received into the buffer.
 
         Raises:
             RemoteProtocolError: The peer does not speak Kafka's protocol: close.
@@ -292,47 +291,48 @@ class Connection:
             self._session_used_at = None
             self._begin_exchange(now)
         if self.muted_until <= now:
-            self.muted_until = 0  # over: it is no time to wake up at any more
+            self.muted_until = 0  # over: `next_deadline` must not return it again
         while self._may_send(now):
             self._send(self._waiting.popleft())
         out, self._output = self._output, []
         return out
 
     def worked(self, result: object, now: int) -> None:
-        """Go on with authentication, after the work that it has waited for.
+        """Continue authentication with the result of the work it waited for.
 
         Raises:
-            KafkaError: What came of it cannot be used: close.
+            KafkaError: The result cannot be used: close.
         """
         if self.state is ConnectionState.AUTHENTICATING and self._work_due is not None:
             self._work_due = None
             self._authenticate(result, now)
 
     def left(self, kept: int) -> None:
-        """Take note of how many bytes of the frames that `output` returned are not sent yet.
+        """Note how many bytes of the frames that `output` returned are not sent yet.
 
-        A request without an answer counts as sent when the operating system has it: what a
-        transport has in its buffer ends with the process, or when the connection is cut off.
+        A request without an answer counts as sent once the operating system has it: data in the
+        transport's buffer is lost when the process ends or the connection breaks.
         """
         while self._leaving and self._leaving[0].position <= self._written_bytes - kept:
             self._events.append(Sent(self._leaving.popleft().pending.token))
 
     def expect(self) -> None:
-        """Be ready to read the answer to what was sent last: call it while the broker works.
+        """Prepare to read the answer to the last request; call it while the broker works.
 
-        The first message of each kind is compiled, which takes as long as a broker does.
+        The first message of each type compiles a decoder, which takes about as long as the broker
+        does.
         """
         if self._in_flight:
             last = self._in_flight[-1]
             decoder(response_class(last.pending.request.api_key), last.version)
 
     def events(self) -> list[ConnectionEvent]:
-        """Return what happened since the last call."""
+        """Return the events since the last call."""
         out, self._events = self._events, []
         return out
 
     def next_deadline(self) -> int | None:
-        """Return when `expire` and `output` shall be called at the latest."""
+        """Return the latest time to call `expire` and `output`."""
         times = [pending.deadline for pending in self._waiting]
         times += [flight.pending.deadline for flight in self._in_flight]
         times += [leaving.pending.deadline for leaving in self._leaving]
@@ -342,16 +342,16 @@ class Connection:
         return min(times, default=None)
 
     def expire(self, now: int) -> KohortError | None:
-        """Give up what has waited too long; return why the connection must close, if it must.
+        """Give up requests that waited too long; return why the connection must close, if it must.
 
-        Answers come in order, so after one that did not come no other can be expected.
+        Answers come in order, so after a missing one no other answer can arrive.
         """
         for flight in self._in_flight:
             if flight.pending.deadline <= now:
                 return RequestTimedOutError(
                     f"no answer to {type(flight.pending.request).__name__} in time"
                 )
-        for leaving in self._leaving:  # a part of it may be sent: it cannot be taken back
+        for leaving in self._leaving:  # a part may have been sent: it cannot be withdrawn
             if leaving.pending.deadline <= now:
                 return RequestTimedOutError(
                     f"{type(leaving.pending.request).__name__} could not be sent in time"
@@ -408,7 +408,7 @@ class Connection:
 
     def _handle(self, frame: memoryview, now: int) -> None:
         if not self._in_flight:
-            raise RemoteProtocolError("a frame came although nothing was asked")
+            raise RemoteProtocolError("received a frame without a pending request")
         flight = self._in_flight[0]
         number = frames.correlation_id_of(frame)
         if number != flight.correlation_id:
@@ -442,7 +442,7 @@ class Connection:
         self._write(_Pending(_OWN, general, now + self._setup_timeout_ms), version)
 
     def _negotiated(self, frame: memoryview, version: int, now: int) -> None:
-        # A broker that does not know our version says so in version 0, whatever we asked (KIP-511).
+        # A broker that does not know our version answers in version 0 (KIP-511).
         refused = int.from_bytes(frame[_ERROR_AT : _ERROR_AT + 2], "big", signed=True)
         if refused == ErrorCode.UNSUPPORTED_VERSION and version > 0:
             answer = frames.decode_response(ApiVersionsResponse, 0, frame)
@@ -476,7 +476,7 @@ class Connection:
             self._events.append(WorkWanted(step))
             return
         version = self._versions.choose(type(step))
-        # In a session that goes on, answers to earlier requests come first.
+        # When a session is renewed, answers to earlier requests come first.
         earlier = [flight.pending.deadline for flight in self._in_flight]
         deadline = max([now, *earlier]) + self._setup_timeout_ms
         self._write(_Pending(_OWN, step, deadline), version)

@@ -1,4 +1,4 @@
-"""The coordinator of one group, or of one transactional id: who it is, and requests to it."""
+"""The coordinator of one group, or of one transactional id: look it up and send it requests."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 R = TypeVar("R", bound=Message)
 
 _KEY_TYPES = {"group": 0, "transactional id": 1}
-# The first group of a cluster has its topic made, which takes some attempts.
+# The first group of a cluster makes the broker create the offsets topic: some attempts fail.
 _MISSES = 5
 
-# The coordinator says so, and another one has to be found.
+# Codes by which a broker says that it is not the coordinator: it has to be looked up again.
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 class Coordinator:
-    """Finds the coordinator of one group, or of one transactional id, and talks to it.
+    """Finds the coordinator of one group or transactional id, and sends it requests.
 
     Args:
         cluster: The brokers.
         group_id: The group.
-        what: What the id is of: "group" or "transactional id".
+        what: The kind of id: "group" or "transactional id".
 
     Attributes:
-        on_found: Called whenever it was found, by whomever: a commit looks for it as well.
+        on_found: Called each time the coordinator is found; a commit may look it up as well.
     """
 
     def __init__(self, cluster: Cluster, group_id: str, what: str = "group") -> None:
@@ -56,14 +56,14 @@ class Coordinator:
 
     @property
     def node_id(self) -> int | None:
-        """Node id of the coordinator that was found; None before."""
+        """Node id of the coordinator; None before it was found."""
         return self._node_id
 
     async def locate(self) -> Located:
-        """Ask which broker is the coordinator, once, and return the answer.
+        """Ask once which broker is the coordinator, and return the answer.
 
         Raises:
-            KafkaError: There was no answer, or none that names a coordinator.
+            KafkaError: There was no answer, or it names no coordinator.
         """
         request = FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=(self.group_id,))
         response = await self._cluster.send_any(request)
@@ -77,7 +77,7 @@ class Coordinator:
         """Look the coordinator up, once.
 
         Raises:
-            KafkaError: There was no answer, or none that names a coordinator.
+            KafkaError: There was no answer, or it names no coordinator.
         """
         found = await self.locate()
         if found.node_id not in self._cluster.metadata.nodes:
@@ -89,7 +89,7 @@ class Coordinator:
             tell()
 
     def _not_found(self, code: int, why: str) -> KafkaError:
-        # Of a group, the text would only repeat the code.
+        # For a group, the text would only repeat the code.
         is_group = self._key_type == _KEY_TYPES["group"]
         text = self._shown if is_group or not why else f"{self._shown}: {why}"
         right = "READ (to look: DESCRIBE)" if is_group else "WRITE"
@@ -105,30 +105,30 @@ class Coordinator:
         self._node_id = None
 
     async def serves(self, request: type[Message]) -> bool:
-        """Whether the coordinator that was found serves a request.
+        """Whether the coordinator serves a request.
 
         Raises:
-            KafkaError: It cannot be reached.
+            KafkaError: The coordinator cannot be reached.
         """
         assert self._node_id is not None
         connection = await self._cluster.connection(self._node_id, Purpose.GROUP)
         return connection.serves(request)
 
     async def level(self, feature: str) -> int:
-        """Return the level of a feature (KIP-584) where the coordinator that was found is.
+        """Return the level of a feature (KIP-584) at the coordinator.
 
         Raises:
-            KafkaError: It cannot be reached.
+            KafkaError: The coordinator cannot be reached.
         """
         assert self._node_id is not None
         connection = await self._cluster.connection(self._node_id, Purpose.GROUP)
         return connection.level(feature)
 
     async def reach(self) -> None:
-        """Find the coordinator and connect to it: the next request is then sent without a wait.
+        """Find the coordinator and connect to it, so that the next request does not wait.
 
         Raises:
-            KafkaError: It cannot be reached.
+            KafkaError: The coordinator cannot be reached.
         """
         if self._node_id is None:
             await self.find()
@@ -148,10 +148,10 @@ class Coordinator:
         at_most: int | None = None,
         call: Deadline | None = None,
     ) -> R:
-        """Send a request to the coordinator, looking it up first if need be; as `Cluster.send`.
+        """Send a request to the coordinator, after looking it up if necessary; see `Cluster.send`.
 
         Raises:
-            KafkaError: There is no answer.
+            KafkaError: There was no answer.
         """
         if self._node_id is None:
             await self.find()
@@ -184,13 +184,13 @@ class Coordinator:
         at_most: int | None = None,
         pause: Backoff | None = None,
     ) -> R:
-        """Send a request until an answer has no error that goes away by itself, or time is up.
+        """Retry a request until an answer has no transient error, or the deadline passes.
 
         Args:
             request: The request.
-            errors: Finds the error codes of an answer.
+            errors: Returns the error codes of an answer.
             deadline: When to give up.
-            at_most: Newest version to write it in.
+            at_most: The newest version to use.
             pause: The pauses between attempts.
 
         Raises:
@@ -215,14 +215,14 @@ class Coordinator:
                         return response
                     failure = KafkaError(passing[0], self._shown)
                     if failure.code == ErrorCode.REQUEST_TIMED_OUT:
-                        deadline.lost = failure  # the coordinator itself does not know
+                        deadline.lost = failure  # the coordinator itself may not know the outcome
                 if isinstance(failure, KafkaError) and failure.code in MOVED:
                     self.forget()
                 await self._cluster.wait_after(failure, pause, deadline)
 
 
 def is_passing(code: int) -> bool:
-    """Whether an error of the coordinator goes away by itself."""
+    """Whether an error of the coordinator is transient."""
     return code in MOVED or code in (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.REQUEST_TIMED_OUT,

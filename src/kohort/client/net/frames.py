@@ -1,4 +1,4 @@
-"""Received bytes cut into frames, with one copy for small frames and none for large ones."""
+"""Split received bytes into frames, with one copy for small frames and none for large ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Allocate = Callable[[int], memoryview]
 def plain_buffer(size: int) -> memoryview:
     """Return a new buffer for a frame.
 
-    The memory of a large one is taken page by page as its bytes arrive: a server that announces
-    much and sends little costs little.
+    The memory of a large buffer is committed page by page as bytes arrive: a server that announces
+    a large frame and sends little costs little.
     """
     if size < _LAZY or sys.platform == "win32":
         return memoryview(bytearray(size))
@@ -34,8 +34,8 @@ def plain_buffer(size: int) -> memoryview:
 def fetch_buffer(size: int) -> memoryview:
     """Return memory for a fetched frame.
 
-    Where columns are read, Arrow's pool has it ready and does not zero it; who reads records only
-    need not load Arrow for that.
+    If Arrow is loaded, its pool provides memory that is not zeroed; applications that read only
+    records need not load Arrow.
     """
     if size < _LARGE or "pyarrow" not in sys.modules:
         return plain_buffer(size)
@@ -45,14 +45,14 @@ def fetch_buffer(size: int) -> memoryview:
 
 
 class FrameReader:
-    """Gives out the buffer to receive into, and the frames that became whole.
+    """Provides the buffer to receive into, and returns complete frames.
 
-    What arrives first lands in a buffer that is used again and again. The rest of a frame that is
-    larger is received straight into the frame's own memory.
+    Bytes first arrive in a buffer that is reused. The rest of a larger frame is received straight
+    into the frame's own memory.
 
     Args:
-        limit: Longest frame, in bytes.
-        allocate: Makes the memory of a frame.
+        limit: Maximum size of a frame, in bytes.
+        allocate: Allocates memory for a frame.
     """
 
     def __init__(self, limit: int, allocate: Allocate = plain_buffer) -> None:
@@ -64,20 +64,20 @@ class FrameReader:
         self._filled = 0
 
     def buffer(self) -> memoryview:
-        """Return where to receive next; never empty."""
+        """Return the buffer to receive into; never empty."""
         if self._frame is not None:
             return self._frame[self._filled :]
         return self._scratch[self._held :]
 
     def is_part(self, count: int) -> bool:
-        """Take `count` bytes in the buffer if no frame becomes whole with them; return whether."""
+        """Accept `count` bytes in the buffer if they complete no frame; return whether it did."""
         if self._frame is None or self._filled + count >= len(self._frame):
             return False
         self._filled += count
         return True
 
     def received(self, count: int) -> Iterator[memoryview]:
-        """Take note of `count` bytes in the buffer; yield the frames that are whole now.
+        """Process `count` bytes in the buffer; yield the frames that are complete.
 
         Raises:
             RemoteProtocolError: A frame is longer than the limit.
@@ -108,7 +108,7 @@ class FrameReader:
 
 
 def log_throttle(address: str, asked_ms: int, pause_ms: int) -> None:
-    """Say that nothing is sent for a while."""
+    """Log that sending to a broker pauses."""
     log.warning(
         "%s asks for a pause of %d ms: a quota is used up (KIP-219), or the answer was garbled; "
         "nothing is sent there for %d ms",
@@ -119,14 +119,14 @@ def log_throttle(address: str, asked_ms: int, pause_ms: int) -> None:
 
 
 def told_of(address: str, error: RemoteProtocolError) -> RemoteProtocolError:
-    """Return the error with the address, and with what to do where that is known."""
+    """Return the error with the address, and with advice where there is any."""
     if not isinstance(error, ForeignProtocolError):
         return RemoteProtocolError(f"{address}: {error}")
     advice = "check host and port in bootstrap.servers and the broker's advertised listeners"
     if error.protocol == "TLS":
         advice = (
-            "security.protocol is without TLS: set SSL or SASL_SSL, or use a listener of the broker"
-            " that has no TLS"
+            "security.protocol has no TLS: set SSL or SASL_SSL, or use a listener of the broker"
+            " without TLS"
         )
     return RemoteProtocolError(
         f"{address}: the port speaks {error.protocol}, not Kafka's protocol: {advice}"

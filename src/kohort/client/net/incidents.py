@@ -1,4 +1,4 @@
-"""What is wrong at the moment, told once: not at each attempt, and again when it is over."""
+"""Current problems, each logged once rather than at each attempt, and again when it is over."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.client")
 
-# Causes of one trouble that are told before it is over: an answer may have another text each time.
+# Most causes that are logged for one problem: an answer may have a different text each time.
 _MOST_CAUSES = 8
-# A topic that is being created is not there in the first answers, and a new leader takes its time.
+# A new topic is missing from the first answers, and electing a new leader takes time.
 _ANSWERS_WITHOUT = 3
 _ANSWERS_WITHOUT_LEADER = 5
 
@@ -27,17 +27,17 @@ SHOWN_BY_METADATA = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
-"""What other requests are told of a topic that `TopicTroubles` tells of already."""
+"""Errors of other requests about a topic that `TopicTroubles` already reports."""
 
 
 class Troubles:
-    """Tells each cause of each trouble once, at level WARNING.
+    """Logs each cause of each problem once, at level WARNING.
 
     Args:
-        client: Whose troubles these are; a process may have many clients.
+        client: Name of the client in log lines; a process may have many clients.
 
     Attributes:
-        client: That.
+        client: The same name.
     """
 
     def __init__(self, client: str) -> None:
@@ -45,16 +45,16 @@ class Troubles:
         self._told: dict[Hashable, set[str]] = {}
 
     def say(self, text: str) -> None:
-        """Log what happens once, and whose trouble it is."""
+        """Log a single event, with the client's name."""
         log.warning("%s: %s", self.client, text)
 
     def note(self, key: Hashable, cause: str, text: str) -> None:
-        """Log a trouble unless this cause of it was logged before.
+        """Log a problem unless this cause of it was logged before.
 
         Args:
-            key: What is in trouble.
-            cause: Why; another cause is news.
-            text: What to log.
+            key: Identifies the problem.
+            cause: The cause; a new cause is logged again.
+            text: The text to log.
         """
         told = self._told.setdefault(key, set())
         if cause not in told and len(told) < _MOST_CAUSES:
@@ -62,33 +62,33 @@ class Troubles:
             self.say(text)
 
     def note_defect(self, what: str, error: Exception) -> None:
-        """Log an error that no code expects, with its traceback, unless it was logged before.
+        """Log an unexpected error with its traceback, unless it was logged before.
 
         Args:
-            what: What has failed, and is tried again.
-            error: Why.
+            what: The operation that failed and is tried again.
+            error: The error.
         """
         told = self._told.setdefault(what, set())
         cause = repr(error)
         if cause not in told and len(told) < _MOST_CAUSES:
             told.add(cause)
-            text = "%s: %s failed for a defect of the client, and is tried again"
+            text = "%s: %s failed because of a bug in the client, and is tried again"
             log.warning(text, self.client, what, exc_info=error)
 
     def forget(self, key: Hashable) -> None:
-        """Forget a trouble that is no longer checked: whether it is over is not known."""
+        """Forget a problem that is no longer checked, without logging that it is over."""
         self._told.pop(key, None)
 
     def over(self, key: Hashable, text: str) -> None:
-        """Log that a trouble is over, if it was logged that there was one."""
+        """Log that a problem is over, if it was logged before."""
         if self._told.pop(key, None):
             self.say(text)
 
     def judge_commit(self, error: BaseException | None) -> None:
-        """Tell that commits in the background fail, which may be many, and that they do no more.
+        """Log once that background commits fail, and once that they succeed again.
 
         Args:
-            error: Why one was not stored; None: it was.
+            error: Why a commit failed; None when it succeeded.
         """
         if error is None:
             self.over(_COMMITS, "commits in the background are stored again")
@@ -98,10 +98,10 @@ class Troubles:
 
 
 class TopicTroubles:
-    """Tells which topics and partitions are not there, or have no leader, for more than a moment.
+    """Reports topics and partitions that are missing, or have no leader, for several answers.
 
     Args:
-        troubles: Where to tell it.
+        troubles: Where problems are reported.
     """
 
     def __init__(self, troubles: Troubles) -> None:
@@ -115,13 +115,13 @@ class TopicTroubles:
         partitions: Iterable[TopicPartition],
         source: str,
     ) -> None:
-        """Look at a new answer.
+        """Check a new metadata answer.
 
         Args:
             metadata: The answer.
-            topics: What was asked for.
-            partitions: Which partitions are to be read.
-            source: The broker that was asked, for people.
+            topics: The requested topics.
+            partitions: The partitions to be used.
+            source: Name of the broker that answered, for messages.
         """
         topics, partitions = list(topics), list(partitions)
         lacking = _lacking(metadata, topics, partitions)
@@ -143,7 +143,7 @@ class TopicTroubles:
 def _lacking(
     metadata: ClusterMetadata, topics: Iterable[str], partitions: Iterable[TopicPartition]
 ) -> Mapping[str, str]:
-    """Return why what is wanted cannot be used, by its name for people."""
+    """Return why wanted topics and partitions cannot be used, by their name in messages."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
     found: dict[str, str] = {}
     for name in topics:

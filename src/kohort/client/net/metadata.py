@@ -1,4 +1,4 @@
-"""What the brokers say about themselves: nodes, topics, partitions and their leaders, as values."""
+"""Metadata of a cluster as values: nodes, topics, partitions and their leaders."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Node(Struct, frozen=True):
     """A broker.
 
     Attributes:
-        node_id: Its number.
-        host: Where it listens.
-        port: Where it listens.
-        rack: Where it stands, if it says so.
+        node_id: Its node id.
+        host: The host it listens on.
+        port: The port it listens on.
+        rack: Its rack, if it has one.
     """
 
     node_id: int
@@ -36,9 +36,9 @@ class PartitionMetadata(Struct, frozen=True):
     Attributes:
         partition: Its number.
         leader: Node id of its leader, -1 when it has none.
-        leader_epoch: How often the leader changed, -1 when not known (KIP-320).
+        leader_epoch: Epoch of the leader, -1 when not known (KIP-320).
         replicas: Node ids of all replicas.
-        in_sync_replicas: Node ids of those that are not behind.
+        in_sync_replicas: Node ids of the in-sync replicas.
     """
 
     partition: int
@@ -55,7 +55,7 @@ class TopicMetadata(Struct, frozen=True):
         name: Its name.
         topic_id: Its id (KIP-516); all zero when the broker does not say.
         partitions: Its partitions by number.
-        is_internal: Whether Kafka keeps it for itself.
+        is_internal: Whether it is one of Kafka's internal topics.
         error_code: Kafka's code when the broker could not describe it, else 0.
     """
 
@@ -67,14 +67,14 @@ class TopicMetadata(Struct, frozen=True):
 
 
 class ClusterMetadata(Struct, frozen=True):
-    """One answer of the cluster.
+    """One metadata answer of the cluster.
 
     Attributes:
         cluster_id: Id of the cluster, if it has one.
         controller_id: Node id of the controller, -1 when not known.
         nodes: The brokers by node id.
         topics: The topics by name.
-        topic_names: Their names by id.
+        topic_names: The topic names by id.
     """
 
     cluster_id: str | None = None
@@ -94,7 +94,7 @@ class ClusterMetadata(Struct, frozen=True):
         return topic.partitions.get(partition.partition) if topic else None
 
     def led(self, partition: TopicPartition) -> PartitionMetadata | None:
-        """Return what is known about a partition; None when it has no leader that is known."""
+        """Return what is known about a partition; None when its leader is not known."""
         known = self.partition(partition)
         return known if known and known.leader in self.nodes else None
 
@@ -105,7 +105,7 @@ class ClusterMetadata(Struct, frozen=True):
 
 
 def from_response(response: MetadataResponse) -> ClusterMetadata:
-    """Read an answer."""
+    """Convert a metadata answer."""
     topics = {each.name: _topic(each) for each in response.topics if each.name is not None}
     return ClusterMetadata(
         cluster_id=response.cluster_id,

@@ -1,7 +1,7 @@
-"""What is said to a proxy before it passes bytes on: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT.
+"""Handshakes with a proxy before it forwards bytes: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT.
 
-A dialogue has no I/O: it yields bytes to send, or how many bytes it wants, and is sent those. It
-takes no byte too many: what follows is the broker's.
+A dialogue does no I/O: it yields bytes to send, or the number of bytes to receive, which are sent
+to it. It never reads too many bytes: those that follow come from the broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Dialogue: TypeAlias = Generator["bytes | int", bytes, None]
 
 _KEY: Final = "proxy.url"
 _LIKE: Final = "it must be like socks5://host:1080 or http://user:password@host:3128"
-_LONGEST_TEXT = 255  # of SOCKS5
+_LONGEST_TEXT = 255  # the limit of SOCKS5
 _LONGEST_ANSWER = 64 * 1024
 _NO_PASSWORD, _PASSWORD = 0, 2
 # RFC 1928, section 6.
@@ -39,8 +39,8 @@ class Proxy:
     """A proxy through which a client reaches the brokers; it looks up their names.
 
     Args:
-        url: `socks5://user:password@host:port`, or with `http://`; user and password, in which
-            other characters are written as in any URL (%40), may be left out.
+        url: `socks5://user:password@host:port`, or with `http://`; user and password may be left
+            out; special characters in them are escaped as in any URL (%40).
 
     Attributes:
         host: The proxy's host.
@@ -80,19 +80,19 @@ class Proxy:
         return f"the proxy {self._scheme}://{host}:{self.port}"
 
     def __repr__(self) -> str:
-        """Show nothing of user and password."""
+        """Return a text without user and password."""
         return f"<{self}>"
 
     def dialogue(self, host: str, port: int) -> Dialogue:
-        """Begin to ask the proxy for a connection.
+        """Start the handshake that asks the proxy for a connection.
 
         Args:
             host: The broker's host; the proxy looks it up.
             port: Its port.
 
         Raises:
-            AuthenticationError: The proxy wants another user or password.
-            BrokerUnavailableError: It does not connect.
+            AuthenticationError: The proxy refuses the user or password, or requires them.
+            BrokerUnavailableError: The proxy does not connect.
         """
         if self._scheme == "http":
             yield from self._http(host, port)
@@ -100,7 +100,7 @@ class Proxy:
             yield from self._socks(host, port)
 
     def closed(self, host: str, port: int) -> BrokerUnavailableError:
-        """Return the error when the proxy closes its connection during the dialogue."""
+        """Return the error for a proxy that closes its connection during the dialogue."""
         return self._failed(host, port, "it closed the connection")
 
     def _failed(self, host: str, port: int, why: str) -> BrokerUnavailableError:
@@ -115,7 +115,8 @@ class Proxy:
     # ------------------------------------------------------------------------------ SOCKS5
 
     def _socks(self, host: str, port: int) -> Dialogue:
-        # The number of methods, and which; one with a password is offered where there is one.
+        # The number of methods, then the methods; password login is offered if a user is
+        # configured.
         yield b"\5\2\0\2" if self._user else b"\5\1\0"
         version, method = yield 2
         if version != 5:
@@ -144,13 +145,13 @@ class Proxy:
         return (b"\1" if address.version == 4 else b"\4") + address.packed
 
     def _encoded(self, host: str, port: int) -> bytes:
-        """Return a name as proxies take it; it may come from a broker, so it may be anything."""
+        """Return an encoded host name; it may come from a broker, so it is untrusted input."""
         try:
             name = host.encode() if host.isascii() else host.encode("idna")
         except UnicodeError:
             name = b""
         if not name or len(name) > _LONGEST_TEXT or not all(33 <= each < 127 for each in name):
-            raise self._failed(host, port, "not the name of a host")
+            raise self._failed(host, port, "not a valid host name")
         return name
 
     # -------------------------------------------------------------------------------- HTTP
@@ -178,7 +179,7 @@ class Proxy:
 
 
 def _literal(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a host's name is in itself, None for another name."""
+    """Return the address if `host` is an IP literal, else None."""
     try:
         return ip_address(host.partition("%")[0])
     except ValueError:
@@ -186,7 +187,7 @@ def _literal(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def answered(dialogue: Dialogue, received: bytes) -> bytes | int | None:
-    """Go on with a dialogue; return what it wants next, None once the broker follows."""
+    """Continue a dialogue; return its next request, None once the broker's bytes follow."""
     try:
         return dialogue.send(received)
     except StopIteration:

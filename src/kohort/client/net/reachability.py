@@ -30,19 +30,19 @@ Place: TypeAlias = tuple[str, int]
 
 
 class Reachability:
-    """Keeps and tells why brokers cannot be reached.
+    """Tracks and reports why brokers cannot be reached.
 
-    A broker that restarts is the only one of many clusters: while none can be reached, that is
-    reported, and not the problem of each.
+    Many clusters have a single broker, which restarts at times: while no broker can be reached,
+    this is reported once, instead of a problem for each broker.
 
     Args:
         config: Settings.
-        troubles: Where it is reported.
+        troubles: Where problems are reported.
 
     Attributes:
-        unreachable: Why no broker could be reached the last time; None when one could.
-        refused: Why the client and the cluster do not accept each other, which is final.
-        on_refused: Called once when that is so.
+        unreachable: Why no broker could be reached at the last attempt; None when one was.
+        refused: Why the client and the cluster do not accept each other; this is final.
+        on_refused: Called once when `refused` is set.
     """
 
     def __init__(self, config: ClientConfig, troubles: Troubles) -> None:
@@ -52,7 +52,7 @@ class Reachability:
         self._config = config
         self._troubles = troubles
         self._failing: dict[int, str] = {}
-        # What each address has said the last time; None where that was an acceptance.
+        # The last result of each address; None where the client was accepted.
         self._said: dict[Place, KohortError | None] = {}
 
     def none_reached(self, causes: str) -> None:
@@ -63,10 +63,10 @@ class Reachability:
         self._troubles.note(_ANY, causes, text)
 
     def reached(self, nodes: Container[int]) -> None:
-        """Note that some broker answered; tell of those that cannot be reached all the same.
+        """Note that a broker answered; report the brokers that still cannot be reached.
 
         Args:
-            nodes: Node ids of the brokers that there are.
+            nodes: Node ids of the existing brokers.
         """
         self.unreachable = None
         if self.refused is not None:
@@ -79,7 +79,7 @@ class Reachability:
                 continue
             text = (
                 f"broker {node_id} cannot be reached at the address that it advertises: {cause};"
-                f" what it leads or coordinates waits, trying again at least every {longest} ms"
+                f" partitions and groups on it wait, trying again at least every {longest} ms"
             )
             self._troubles.note(node_id, cause, text)
 
@@ -93,7 +93,7 @@ class Reachability:
         self._troubles.over(node_id, f"broker {node_id} can be reached again")
 
     def in_turn(self, addresses: list[Place]) -> list[Place]:
-        """Return addresses in the order to try them: any, those that have refused the client last.
+        """Return addresses in random order, with those that refused the client at the end.
 
         Args:
             addresses: Host and port of each.
@@ -113,19 +113,19 @@ class Reachability:
         self._troubles.over((_REFUSED, place), f"{place[0]}:{place[1]} accepts the client again")
 
     def failed(self, place: Place, error: KohortError, nodes: Iterable[Node]) -> None:
-        """Note that no connection to a broker could be opened.
+        """Note that a connection to a broker could not be opened.
 
         Args:
             place: Its host and port.
-            error: Why.
-            nodes: The brokers that there are, as far as they are known.
+            error: The cause.
+            nodes: The known brokers.
 
         Raises:
-            AuthenticationError: All brokers that have answered refuse the client by now.
-            BrokerUnavailableError: This one refuses it, but another may accept it.
+            AuthenticationError: All brokers that have answered refuse the client.
+            BrokerUnavailableError: This broker refuses the client, but another may accept it.
         """
         if not isinstance(error, AuthenticationError):
-            self._said.setdefault(place, error)  # a broker that restarts has accepted the client
+            self._said.setdefault(place, error)  # it may have accepted the client before
         elif isinstance(error, CredentialsError):
             self._refuse(error)
             return
@@ -143,7 +143,7 @@ class Reachability:
             raise BrokerUnavailableError(str(error)) from error
 
     def _final(self, nodes: Iterable[Node]) -> list[AuthenticationError]:
-        """Return the refusals of a cluster of which no broker accepts the client, else nothing."""
+        """Return the refusals of all brokers if none accepts the client, else nothing."""
         for places in ({(each.host, each.port) for each in nodes}, set(self._config.addresses())):
             if not places:
                 continue
@@ -164,21 +164,21 @@ class Reachability:
             self.on_refused()
 
     def watch(self, connection: BrokerConnection) -> None:
-        """Have noted what a connection does not answer, and what it does."""
+        """Note unanswered requests, garbled answers and the first answer of a connection."""
         connection.on_silence = partial(self.silent, connection.address)
         connection.on_garbled = self.garbled
         connection.on_first_answer = partial(self.answered, connection.address)
 
     def silent(self, address: str, request: str) -> None:
-        """Note that a broker let a request go unanswered."""
+        """Note that a broker did not answer a request."""
         text = (
-            f"{address} has the connection open but did not answer {request} in time; connecting"
+            f"{address} keeps the connection open but did not answer {request} in time; connecting"
             " to it again"
         )
         self._troubles.note(address, request, text)
 
     def garbled(self, address: str, error: RemoteProtocolError) -> None:
-        """Note that a broker sent something that is no answer to what it was asked."""
+        """Note that a broker sent bytes that are not an answer to the request."""
         text = f"{error}; connecting to it again, and asking again"
         self._troubles.note(address, str(error), text)
 
@@ -188,7 +188,7 @@ class Reachability:
 
 
 def _of_all(refusals: list[AuthenticationError]) -> AuthenticationError:
-    """Return one error for the refusals of several brokers, of the kind of the first."""
+    """Return one error for the refusals of several brokers, with the type of the first."""
     text = "; ".join(dict.fromkeys(each.message for each in refusals))
     first = refusals[0]
     made = TlsError(text) if isinstance(first, TlsError) else type(first)(first.code, text)

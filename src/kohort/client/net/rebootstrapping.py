@@ -1,4 +1,4 @@
-"""When a client goes back to its bootstrap servers though some brokers are known (KIP-1102)."""
+"""When a client returns to its bootstrap servers although brokers are known (KIP-1102)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ELSEWHERE: Final = "it sends clients to their bootstrap servers, and is one (REB
 def patience_s(
     config: ClientConfig, request: Request[R], known: Collection[object]
 ) -> float | None:
-    """Return how many seconds all known brokers may take to answer.
+    """Return how many seconds the known brokers together may take to answer.
 
     Args:
         config: Settings.
-        request: What they are asked.
-        known: The brokers.
+        request: The request sent to them.
+        known: The known brokers.
 
     Returns:
-        None where that does not matter: another request has its own time.
+        None for other requests, which have timeouts of their own.
     """
     if not (known and isinstance(request, MetadataRequest)):
         return None
@@ -35,7 +35,7 @@ def patience_s(
 
 
 def wants_rebootstrap(response: Message | None) -> bool:
-    """Whether a broker sends the client back to its bootstrap servers."""
+    """Whether an answer sends the client back to its bootstrap servers."""
     return (
         isinstance(response, MetadataResponse)
         and response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
@@ -43,6 +43,6 @@ def wants_rebootstrap(response: Message | None) -> bool:
 
 
 def silence(config: ClientConfig) -> str:
-    """Say that no known broker has answered in time."""
+    """Return the text for known brokers that did not answer in time."""
     longest = config.metadata_recovery_rebootstrap_trigger_ms
-    return f"no known broker has told its metadata for {longest} ms"
+    return f"no known broker has answered a metadata request for {longest} ms"

@@ -1,4 +1,4 @@
-"""Keeps metadata fresh: refreshes it on request, and ever more rarely while that fails."""
+"""Keeps metadata fresh: refreshes it on request, with growing pauses while that fails."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ log = logging.getLogger("kohort.client")
 
 
 class MetadataKeeper:
-    """Asks for metadata in the background.
+    """Requests metadata in the background.
 
-    What is missing is asked for again and again: pauses grow as long as answers are the
-    same (KIP-580).
+    Missing metadata is requested repeatedly: pauses grow while the answers stay the same (KIP-580).
 
     Args:
         config: Settings.
-        refresh: Asks once.
-        present: Returns the last answer.
-        lacks_something: Whether something that is wanted is not in it.
+        refresh: Requests metadata once.
+        present: Returns the metadata of the last answer.
+        lacks_something: Whether wanted metadata is missing from it.
         troubles: Where problems are reported.
     """
 
@@ -47,7 +46,7 @@ class MetadataKeeper:
         self._hurried = asyncio.Event()
 
     def start(self) -> None:
-        """Begin to look after the metadata that there is."""
+        """Start keeping the current metadata fresh."""
         if self.task is None:
             self.task = asyncio.create_task(self._run())
 
@@ -55,7 +54,7 @@ class MetadataKeeper:
         """Have the metadata fetched again soon.
 
         Args:
-            at_once: Something else is wanted: what was asked before does not hold it up.
+            at_once: Skip the pause after earlier attempts, because new topics are wanted.
         """
         self._stale.set()
         if at_once:
@@ -80,18 +79,18 @@ class MetadataKeeper:
                 pause.reset()
 
     async def _try(self) -> None:
-        """Ask once. Whatever has failed is asked again: nothing else would start this again."""
+        """Ask once. Every error is retried: nothing else would restart this task."""
         try:
             await self._refresh()
         except KohortError as error:
             log.debug("metadata: %s", error)
             self._stale.set()
-        except Exception as error:  # noqa: BLE001  # a defect; it is logged
+        except Exception as error:  # noqa: BLE001  # a bug; it is logged
             self._troubles.note_defect("asking for metadata", error)
             self._stale.set()
 
     async def _wait_until_stale(self, pause: Backoff) -> None:
-        """Wait for a request or until the answer is old; after a quiet time pauses are short."""
+        """Wait for a request or until the metadata is stale; after that long, pauses are short."""
         now = asyncio.get_running_loop().time
         begun = now()
         await _is_set_within(self._stale, self._config.metadata_max_age_ms / 1000)

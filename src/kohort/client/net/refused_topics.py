@@ -1,4 +1,4 @@
-"""Topics that the brokers refuse for good, until an administrator or the application acts."""
+"""Topics that the brokers refuse until an administrator or the application acts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from kohort.errors import KafkaError, with_right
 
 
 def refusal_of_topic(cluster: Cluster, name: str, right: str) -> KafkaError | None:
-    """Return why a topic cannot be used, as the last metadata have it; None when it can be.
+    """Return why a topic cannot be used according to the last metadata; None when it can.
 
     Args:
         cluster: The brokers.
         name: The topic.
-        right: What an ACL must allow, by Kafka's name of the operation.
+        right: The operation that an ACL must allow, by Kafka's name.
     """
     topic = cluster.metadata.topics.get(name)
     if topic is None or not topic.error_code or KafkaError(topic.error_code).retriable:

@@ -1,4 +1,4 @@
-"""A connection on asyncio: the machine of `connection` with a socket."""
+"""A connection on asyncio: the state machine of `connection` with a socket."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 Ended: TypeAlias = Answered | Failed
 
-# Of a request that was never given to the machine.
+# Token of a request that was never passed to the state machine.
 _NO_TOKEN = 0
 
-_UNANSWERED = " before it answered a request (a listener that wants SASL does so)"
+_UNANSWERED = " before it answered a request (a listener that requires SASL does this)"
 _UNGREETED = " before it answered the first request"
 
 
@@ -55,7 +55,7 @@ def now_ms() -> int:
 
 
 def paused_until(connection: BrokerConnection | None) -> int:
-    """Return when a connection, if there is one, sends again (in milliseconds of `now_ms`)."""
+    """Return when a connection's pause ends, in ms of `now_ms`; 0 without a connection."""
     return 0 if connection is None else connection.muted_until
 
 
@@ -63,15 +63,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
     """One socket, owned by one loop.
 
     Args:
-        machine: The connection's machine, in its first state.
+        machine: The connection's state machine, in its initial state.
         address: `host:port`, for messages.
 
     Attributes:
         on_silence: Called with the name of a request that was not answered in time.
-        on_garbled: Called with the address and what is wrong when what came is no answer.
-        on_work: Called with what authentication waits for beside the broker, and None after it.
-        on_first_answer: Called when a request that the user gave is answered for the first time.
-        used_at_s: When something was sent or received the last time, by the loop's clock.
+        on_garbled: Called with the address and the error when received bytes are not an answer.
+        on_work: Called with what authentication waits for other than the broker, then with None.
+        on_first_answer: Called when a request of the user is answered for the first time.
+        used_at_s: When bytes were last sent or received, by the loop's clock.
     """
 
     def __init__(self, machine: Connection, address: str) -> None:
@@ -98,26 +98,26 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can be given."""
+        """Whether the connection accepts requests."""
         return self._machine.state is not ConnectionState.CLOSED
 
     @property
     def muted_until(self) -> int:
-        """When it sends again after a pause that the broker has asked for, 0 without one."""
+        """When it sends again after a pause that the broker asked for; 0 without one."""
         return self._machine.muted_until
 
     @property
     def load(self) -> int:
-        """How many requests are unanswered, or not sent yet."""
+        """Number of requests that are unanswered or not sent yet."""
         return self._machine.load
 
     @property
     def unanswered(self) -> str | None:
-        """Name of the request whose answer is the next to come, None when there is none."""
+        """Name of the request whose answer is due next; None when there is none."""
         return self._machine.unanswered
 
     def watch(self, traffic: Traffic) -> None:
-        """Have noted what goes through it from now on."""
+        """Count the traffic of this connection from now on."""
         self._traffic = traffic
         traffic.opened(self._loop.time() * 1000)
 
@@ -141,14 +141,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
         Args:
             request: The request.
-            timeout_ms: How long to wait.
-            at_most: Newest version to write it in.
-            call: What it is sent for, which is named when there is no answer.
+            timeout_ms: How long to wait for the answer.
+            at_most: The newest version to use.
+            call: The call it belongs to, which records a lost answer.
 
         Raises:
             KafkaError: There was no answer in time, the connection broke, or the broker does not
                 serve the request.
-            RemoteProtocolError: The answer is not Kafka's protocol.
+            RemoteProtocolError: The answer violates Kafka's protocol.
         """
         future: asyncio.Future[Message] = self._loop.create_future()
         self.ask(request, timeout_ms, partial(_settle, future), at_most=at_most)
@@ -167,9 +167,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         *,
         at_most: int | None = None,
     ) -> None:
-        """Send a request and have `told` called with its answer, or with why there is none.
+        """Send a request and call `told` with its answer, or with the error.
 
-        The call comes while the answer is received, or at once, and must not raise.
+        It is called while the answer is received, or at once, and must not raise.
         """
         if not self.is_open:
             told(Failed(_NO_TOKEN, self._lost()))
@@ -182,16 +182,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def tell(
         self, request: Request[R], timeout_ms: int, *, at_most: int | None = None
     ) -> None:
-        """Send a request that has no answer; return when the operating system has it.
+        """Send a request that has no answer; return once the operating system has it.
 
         Args:
             request: The request.
-            timeout_ms: How long that may take.
-            at_most: Newest version to write it in.
+            timeout_ms: How long sending may take.
+            at_most: The newest version to use.
 
         Raises:
-            KafkaError: It could not be sent in time, the connection broke before, or the broker
-                does not serve the request.
+            KafkaError: The request could not be sent in time, the connection broke first, or the
+                broker does not serve it.
         """
         if not self.is_open:
             raise self._lost()
@@ -204,11 +204,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         await told
 
     async def ready(self) -> None:
-        """Wait until requests are taken; raises what prevented it."""
+        """Wait until requests are accepted; raise the error that prevented it."""
         await asyncio.shield(self._ready)
 
     async def greeted(self) -> None:
-        """Wait until the transport can be written to; raises what prevented it."""
+        """Wait until the transport can be written to; raise the error that prevented it."""
         await asyncio.wait((self._ready, self._open), return_when=asyncio.FIRST_COMPLETED)
         if self._ready.done():
             await self._ready
@@ -219,7 +219,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             if self.is_open and self._machine.has_told and transport is not None:
                 self._is_finishing = True
-                with suppress(OSError):  # as TimeoutError is
+                with suppress(OSError):  # TimeoutError is one
                     transport.write_eof()
                     async with asyncio.timeout(patience_s):
                         await self._gone.wait()
@@ -227,12 +227,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.close()
 
     def close_if_idle(self, max_idle_ms: int) -> None:
-        """Close a connection that was not used for so long: what is on the way may have cut it."""
+        """Close a connection that was idle for this long: a middlebox may have cut it."""
         if not self.load and (self._loop.time() - self.used_at_s) * 1000 > max_idle_ms:
             self.close()
 
     def close(self, error: KohortError | None = None) -> None:
-        """Close; what is unanswered fails."""
+        """Close; unanswered requests fail."""
         if not self.is_open:
             return
         if error is not None:
@@ -248,38 +248,39 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._traffic.closed(self._loop.time() * 1000)
         if not self._ready.done():
             self._ready.set_exception(error or LocalProtocolError("the connection was closed"))
-            self._ready.exception()  # a waiter gets it; there need not be one
+            self._ready.exception()  # marks the exception as retrieved: there may be no waiter
         self._dispatch()
 
     # -------------------------------------------------------------------- called by asyncio
 
     def transport_is(self, transport: asyncio.Transport) -> None:
-        """Have a transport to close, which is not ready to be written to."""
+        """Set a transport to close that cannot be written to yet."""
         self._transport = transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to negotiate."""
+        """Start negotiating."""
         self._transport = cast("asyncio.Transport", transport)
         self._open.set_result(None)
-        # `resume_writing` comes when nothing is left: then requests without an answer are sent.
+        # `resume_writing` is called when the buffer is empty: requests without an answer are sent
+        # then.
         self._transport.set_write_buffer_limits(0)
         self._machine.opened(now_ms())
         self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
-        """Return where to receive to."""
+        """Return the buffer to receive into."""
         return self._machine.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle what was received."""
+        """Handle received bytes."""
         self.used_at_s = self._loop.time()
         if self._traffic is not None:
             self._traffic.received += nbytes
-        if not self._machine.is_part(nbytes):  # a large answer comes in hundreds of parts
+        if not self._machine.is_part(nbytes):  # a large answer arrives in hundreds of parts
             self._handle(self._machine.received, nbytes)
 
     def _handle(self, give: Callable[[T, int], None], what: T) -> None:
-        """Give the machine something, and the time."""
+        """Pass something and the current time to the state machine."""
         try:
             give(what, now_ms())
         except RemoteProtocolError as error:
@@ -294,7 +295,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def resume_writing(self) -> None:
-        """Take note that all that was written is sent."""
+        """Note that all written bytes are sent."""
         self._note_left()
         self._dispatch()
 
@@ -303,7 +304,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what is unanswered."""
+        """Fail unanswered requests."""
         self._gone.set()
         cause = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
         is_ungreeted = self._machine.state is ConnectionState.NEGOTIATING
@@ -318,14 +319,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------------------- inside
 
     def _lost(self) -> KohortError:
-        # It may have ended since its user was given it: that is no mistake of the caller.
+        # It may have closed after the caller obtained it: that is not a mistake of the caller.
         return BrokerUnavailableError(f"{self.address}: the connection is closed")
 
     def _flush(self) -> None:
         if not self.is_open or self._is_finishing:
             return
         output = self._machine.output(now_ms())
-        # From Python 3.12 on `writelines` raises between asyncio's closing and `connection_lost`,
+        # Since Python 3.12, `writelines` raises between asyncio's closing and `connection_lost`,
         # which then fails the requests.
         if output and self._transport is not None and not self._transport.is_closing():
             self.used_at_s = self._loop.time()
@@ -341,14 +342,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._set_timer()
 
     def _note_left(self) -> None:
-        # While asyncio closes, its buffer does not have what was not written any more.
+        # While asyncio closes, its buffer no longer holds unwritten bytes.
         if self._transport is not None and not self._transport.is_closing():
             self._machine.left(self._transport.get_write_buffer_size())
 
     def _dispatch(self) -> None:
         for event in self._machine.events():
             if isinstance(event, BecameReady):
-                if not self._ready.done():  # what came behind in the same bytes may have ended it
+                if not self._ready.done():  # later bytes of the same chunk may have ended it
                     self._ready.set_result(None)
                 continue
             if isinstance(event, Throttled):
@@ -373,12 +374,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 told(event)
 
     async def _work(self, work: Work) -> None:
-        """Do what authentication waits for, beside the loop, and go on."""
+        """Do the work that authentication waits for outside the loop, then continue."""
         if self.on_work is not None:
             self.on_work(work.what)
         try:
             result = await self._done(work)
-        except Exception as error:  # noqa: BLE001  # a provider's own, raised when it was awaited
+        except Exception as error:  # noqa: BLE001  # from the provider's awaited call
             self.close(work_failed(error))
         else:
             if self.on_work is not None:
@@ -390,7 +391,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return await work.on_loop()
         try:
             result = await self._loop.run_in_executor(None, work.run)
-        except RuntimeError:  # the process ends, and no thread can be started any more
+        except RuntimeError:  # the process is exiting, and threads can no longer be started
             result = work.run()
         return await result if isawaitable(result) else result
 
@@ -429,13 +430,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
 async def close_all(connections: Iterable[BrokerConnection], patience_s: float) -> None:
     """Close connections once the brokers have read the requests that they do not answer.
 
-    The operating system sends what it has after the end of the process, unless something arrives
-    that is never read: then it resets the connection, and drops what it has. So each connection
-    says that nothing follows, and reads until the broker has closed it as well.
+    After the process ends, the operating system still sends buffered data, unless unread data
+    arrives: then it resets the connection and drops the buffer. So each connection shuts down its
+    writing side, and reads until the broker closes its side.
 
     Args:
-        connections: They are closed in any case.
-        patience_s: How long to wait for the brokers.
+        connections: The connections; all are closed in any case.
+        patience_s: How long to wait for the brokers, in seconds.
     """
     kept = list(connections)
     try:
@@ -456,17 +457,16 @@ def _settle(future: asyncio.Future[Message], end: Ended) -> None:
 
 
 def refused(error: KohortError, address: str, *, in_session: bool) -> KohortError:
-    """Return the error of a request over a connection that has ended.
+    """Return the error of a request on a connection that was closed.
 
     Args:
-        error: Why.
-        address: Of the broker.
-        in_session: Whether it was accepted before. Requests may be on their way then, which may be
-            sent again over a new connection; whether the client is refused for good is found out
-            when that is opened.
+        error: Why it was closed.
+        address: Address of the broker.
+        in_session: Whether the client was accepted before. Then pending requests may be sent again
+            over a new connection; opening it shows whether the client is refused for good.
     """
     if in_session and not may_pass(error):
-        made = BrokerUnavailableError(f"{address}: the session could not go on: {error}")
+        made = BrokerUnavailableError(f"{address}: the session could not be renewed: {error}")
         log.warning("%s; connecting again", made.message)
         made.__cause__ = error
         return made
@@ -474,7 +474,7 @@ def refused(error: KohortError, address: str, *, in_session: bool) -> KohortErro
 
 
 def _addressed(error: KohortError, address: str) -> KohortError:
-    """Return an error of authentication with the address of who refused."""
+    """Return an authentication error with the address of the broker that refused the client."""
     if not isinstance(error, AuthenticationError) or isinstance(error, TlsError):
         return error
     made = type(error)(error.code, f"{address}: {error.message}")
@@ -483,7 +483,7 @@ def _addressed(error: KohortError, address: str) -> KohortError:
 
 
 def work_failed(error: Exception) -> KohortError:
-    """Return the error when something that authentication waited for has raised one."""
+    """Return the error for an exception raised by work that authentication waited for."""
     from kohort.client.net.security.oauth import failed_provider
 
     return failed_provider(error)

@@ -1,4 +1,4 @@
-"""Calls that are tried again until their deadline: the pauses, and what is said when time is up."""
+"""Calls that are retried until their deadline: the pauses, and the error when time is up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kohort.errors import BrokerUnavailableError, KohortError
 
 
 class TriedAgain:
-    """What a cluster has for calls that are tried again.
+    """Base of `Cluster` for calls that are retried.
 
     Args:
         config: Settings.
@@ -23,11 +23,11 @@ class TriedAgain:
 
     @property
     def unreachable(self) -> BrokerUnavailableError | None:
-        """Why no broker could be reached the last time; None when one could."""
+        """Why no broker could be reached at the last attempt; None when one was."""
         return None
 
     def waited_for(self) -> str:
-        """Say what has not happened yet, though it has not failed."""
+        """Describe what is still pending but has not failed."""
         return ""
 
     def retry_backoff(self) -> Backoff:
@@ -36,14 +36,14 @@ class TriedAgain:
 
     @asynccontextmanager
     async def within(self, deadline: Deadline, what: str) -> AsyncIterator[None]:
-        """Bound a call by its deadline.
+        """Limit a call by its deadline.
 
         Args:
-            deadline: When to give up; it is told what went wrong meanwhile.
-            what: What the call wants, for people; that of the outermost call counts.
+            deadline: When to give up; it records the last error.
+            what: Name of the operation, for messages; the outermost call's name is used.
 
         Raises:
-            KafkaError: Time is up; it says what kept the call, and has that as its cause.
+            KafkaError: Time is up; the error names the last error and has it as its cause.
         """
         outer, deadline.what = deadline.what, deadline.what or what
         try:
@@ -56,10 +56,10 @@ class TriedAgain:
             deadline.what = outer
 
     async def wait_after(self, error: KohortError, pause: Backoff, deadline: Deadline) -> None:
-        """Wait before something is tried again that has failed.
+        """Wait before a failed attempt is repeated.
 
         Raises:
-            KohortError: The error itself, when waiting does not help.
+            KohortError: The given error, when waiting does not help.
             KafkaError: Time is up.
         """
         if not may_pass(error):
@@ -70,6 +70,6 @@ class TriedAgain:
         await self.sleep(pause, deadline)
 
     async def sleep(self, pause: Backoff, deadline: Deadline) -> None:
-        """Wait before something is tried again."""
+        """Wait before the next attempt."""
         left, wanted = deadline.left_s(), pause.next_s()
         await asyncio.sleep(wanted if left is None else min(wanted, left))

@@ -8,8 +8,8 @@ from kohort.errors import ErrorCode, KafkaError
 from kohort.wire.codec.schema import Message
 from kohort.wire.messages.api_versions import ApiVersionsResponse
 
-# Where a message changed its shape, this client writes one shape. All are served since Kafka 3.0.
-# By API key: the messages themselves are imported by who sends them.
+# Where the structure of a message changed, this client uses one. Kafka 3.0 and later serve all.
+# By API key: the modules that send the messages import them.
 _OURS: Mapping[int, tuple[int, int]] = {
     0: (3, 13),  # Produce: record batches of format 2
     9: (8, 9),  # OffsetFetch: several groups, topics by name
@@ -18,13 +18,13 @@ _OURS: Mapping[int, tuple[int, int]] = {
     24: (0, 3),  # AddPartitionsToTxn: later ones are for brokers (KIP-890)
 }
 
-# Fetch has topic ids from version 13 on; without ids the versions before it do.
+# Fetch uses topic ids from version 13 on; without ids, earlier versions are used.
 FETCH_BY_NAME = 12
-# OffsetCommit has them from version 10 on.
+# OffsetCommit uses them from version 10 on.
 COMMIT_BY_NAME = 9
-# Produce has them from version 13 on.
+# Produce uses them from version 13 on.
 PRODUCE_BY_NAME = 12
-# By later versions a producer says that it follows version 2 of transactions (KIP-890).
+# With later versions a producer announces version 2 of transactions (KIP-890).
 PRODUCE_IN_V1 = 11
 OFFSETS_IN_V1 = END_IN_V1 = 4
 
@@ -33,7 +33,7 @@ class BrokerVersions:
     """The versions that one broker serves.
 
     Args:
-        answer: What it answered to ApiVersions.
+        answer: Its answer to ApiVersions.
     """
 
     def __init__(self, answer: ApiVersionsResponse) -> None:
@@ -43,7 +43,7 @@ class BrokerVersions:
     def too_old(self) -> str:
         """Return why this client cannot work with the broker at all, empty when it can.
 
-        A broker that leaves out an API is not old for that: it may serve a part of Kafka's.
+        A broker that lacks an API is not necessarily old: it may serve only a part of Kafka's APIs.
         """
         for key, (low, _) in _OURS.items():
             last = self._served.get(key, (0, low))[1]
@@ -63,10 +63,10 @@ class BrokerVersions:
         return self._levels.get(feature, 0)
 
     def choose(self, request: type[Message], at_most: int | None = None) -> int:
-        """Return the newest version that both sides have.
+        """Return the newest version that both sides support.
 
         Raises:
-            KafkaError: `UNSUPPORTED_VERSION`; there is none.
+            KafkaError: `UNSUPPORTED_VERSION`: there is none.
         """
         low, high = _OURS.get(request.api_key, (request.min_version, request.max_version))
         if at_most is not None:

@@ -81,7 +81,7 @@ async def test_a_session_without_a_new_token_ends_as_a_connection_does(
         with pytest.raises(BrokerUnavailableError, match=r"could not go on.*IndexError") as end:
             await connection.request(HEARTBEAT, 60_000)
     assert isinstance(end.value.__cause__, AuthenticationError)
-    assert "the session could not go on" in caplog.text
+    assert "the session could not be renewed" in caplog.text
 
 
 @on_a_loop
