@@ -1,6 +1,6 @@
 """The differences that are known, from `differences.toml`, and their table in the documentation.
 
-`python -m tests.system.spark.differential.known` writes the table anew.
+`python -m tests.system.spark.differential.known` rewrites the table.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ def _lines() -> Iterator[str]:
     same = sum(known(scenario) is None for scenario in SCENARIOS)
     yield (
         f"Of {len(SCENARIOS)} scenarios (`tests/system/spark/differential/scenarios.txt`), run "
-        "against "
-        f"Apache Kafka with both\nsources, {same} end alike: the same rows, columns and errors at "
-        "the same moment. The others, each with\nthe reason:\n\n"
+        f"against Apache Kafka with both\nsources, {same} give the same result: the same rows, "
+        "columns and errors at the same time. The others,\nwith the reason for each:\n\n"
     )
     yield "| what happens | Spark's own source | kohort | why |\n|---|---|---|---|\n"
     for each in KNOWN:
