@@ -43,16 +43,16 @@ NAMED_ID = re.compile(r"(?<=_)[cklab]\d{1,2}(?=_)")
 
 HEAD = """# The rules
 
-What Kafka's coordinator, members and assignors do, rule by rule and in our own words, with the
-source of each rule and the tests that check ours. Where Kafka 4.3 differs from its proposals,
-Kafka wins.
+The behaviour of Kafka's coordinator, members and assignors, rule by rule and in our own words, with
+the source of each rule and the tests that check kohort's implementation. Where Kafka 4.3 differs
+from its proposals, Kafka's behaviour is the rule.
 
-{dialogues} of the {rules} rules have dialogues. Their data files say what is sent and done; the
-answers were recorded from Kafka's broker and its own consumer, and ours are compared with them
-(`make record`). For each rule with tests, `tests/mutations` has a change of the code that one of
-them notices.
+{dialogues} of the {rules} rules have dialogues: data files with the requests and events, and with
+answers recorded from Kafka's broker and its own consumer, which ours are compared with
+(`make record`). For each rule with tests, `tests/mutations` has a change of the code that at least
+one of them detects.
 
-`python tools/rules.py` writes this page from `docs/rules/`.
+`python tools/rules.py` generates this page from `docs/rules/`.
 """
 
 
