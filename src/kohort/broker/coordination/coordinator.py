@@ -260,7 +260,7 @@ class GroupCoordinator:
                 loop.call_soon_threadsafe(take, *future.result())
 
         def take(result: jobs.Result, ahead: jobs.EncodedAhead) -> None:
-            if self.shards[number] is shard:  # else the shard was reloaded and has no such job
+            if self.shards[number] is shard:  # else the shard was reloaded without this job
                 self._job_done(number, job, result, ahead)
 
         self._worker.submit(work).add_done_callback(done)
