@@ -222,7 +222,7 @@ async def test_a_turn_that_breaks_down_twice_is_told(
         with monkeypatch.context() as broken:
             broken.setattr(sender, "_collect", fail)
             sender._wake.set()
-            with pytest.raises(LocalProtocolError, match="a defect in the producer"):
+            with pytest.raises(LocalProtocolError, match="a bug in the producer"):
                 await waiting
         with pytest.raises(LocalProtocolError, match="a surprise"):
             _ = await producer.send("t", b"v")

@@ -1,1 +1,1 @@
-"""The producers: records into batches, batches to brokers, and what became of them."""
+"""The producers: collect records in batches, send them to brokers, and report the results."""

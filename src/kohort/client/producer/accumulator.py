@@ -1,19 +1,19 @@
-"""Records on their way to the brokers: batches per partition, in order, within a bound of memory.
+"""Records waiting for delivery: batches per partition, in order, within a memory limit.
 
-Without I/O, clock and locks. Times are milliseconds of the caller's clock. Records are added to
-`OpenBatches`, which threads share; the batches that it has sealed go on to the `Accumulator`, which
-belongs to the loop alone.
+No I/O, clock or locks. Times are milliseconds of the caller's clock. Records are added to
+`OpenBatches`, which threads share; sealed batches move to the `Accumulator`, which only the loop
+uses.
 
-The order of an idempotent producer (KIP-98) is kept like this. A batch gets its sequence number
-when it is first taken. One that must be sent again goes back to the head of its partition, and from
-there on one batch at a time is in flight until none of them is left. A batch that the broker calls
-out of order while an earlier one is undecided is only early. When the first undecided one is called
-so, something before it never arrived: if that is known (a batch was given up), nothing after it can
-have been written either, so the rest is renumbered under the next epoch; if not, the broker has
-lost what it acknowledged. A batch that is too large for the broker is divided (KIP-126): its parts
-take its place in the order and share its sequence numbers, so what comes after it keeps its own.
-Batches for a topic that was recreated wait until all that left for the topic before are decided
-(KIP-516): those are refused, and would else come behind what was sent after them.
+An idempotent producer (KIP-98) keeps its order as follows. A batch gets its sequence number when it
+is first taken. A batch that must be sent again goes back to the head of its partition, and from
+then on one batch at a time is in flight until no resent batch is left. A batch that the broker
+reports as out of order while an earlier one is undecided is merely early. If the first undecided
+batch is out of order, an earlier one never arrived: if a batch was given up, nothing after it can
+have been written, so the rest is renumbered under the next epoch; if not, the broker has lost
+acknowledged records. A batch that is too large for the broker is split (KIP-126): its parts take
+its place in the order and share its sequence numbers, so later batches keep theirs. Batches for a
+recreated topic wait until all batches sent to the old topic are decided (KIP-516): the broker
+refuses those, and otherwise they would be resent behind later batches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _by_number(batch: Batch) -> int:
 
 
 class _Queue:
-    """The batches of one partition: those that wait, in order, and those that are in flight."""
+    """The batches of one partition: waiting ones, in order, and those in flight."""
 
     __slots__ = (
         "epoch",
@@ -57,11 +57,11 @@ class _Queue:
         self.next_sequence = 0
         self.epoch: int | None = None
         self.topic_id: UUID | None = None
-        self.is_known = False  # whether the broker has a place for us in its book
-        self.gap: int | None = None  # number of the last batch that was given up
+        self.is_known = False  # whether the broker tracks our sequence numbers here
+        self.gap: int | None = None  # number of the last batch given up
 
     def number(self, batch: Batch, identity: Identity | None) -> None:
-        """Give a batch its place in the broker's book, unless it has one."""
+        """Assign sequence numbers to a batch, unless it has some."""
         if batch.numbering is not None:
             return
         if identity is None:
@@ -73,7 +73,7 @@ class _Queue:
         self.next_sequence = (self.next_sequence + batch.builder.count) & _MAX_SEQUENCE
 
     def place_of(self, batch: Batch, first: int) -> Numbering | None:
-        """Return the place of the records of a batch from one on; None when it is to be new."""
+        """Return the numbering of a batch's records from `first` on; None to assign a new one."""
         numbering = batch.numbering
         if numbering is None or numbering.producer_id < 0:
             return numbering
@@ -83,7 +83,7 @@ class _Queue:
         return Numbering(numbering.producer_id, numbering.epoch, sequence)
 
     def is_settling(self) -> bool:
-        """Whether batches of an epoch that is over are still in flight."""
+        """Whether batches of an earlier epoch are still in flight."""
         return any(
             each.numbering is not None
             and each.numbering.producer_id >= 0
@@ -92,7 +92,7 @@ class _Queue:
         )
 
     def is_for(self, topic_id: UUID | None) -> bool:
-        """Whether batches may go to a topic now: nothing is on its way to a former one."""
+        """Whether batches may go to a topic now: none is in flight to its predecessor."""
         if topic_id == self.topic_id:
             return True
         if self.in_flight:
@@ -106,16 +106,16 @@ class _Queue:
 
 
 class Accumulator:
-    """The batches that are full or have waited long enough, until their fate is known.
+    """Batches that are full or have waited long enough, kept until their outcome is known.
 
     Args:
-        max_in_flight: Batches of one partition that may be in flight.
-        delivery_timeout_ms: How old a batch may become before it is given up.
-        renumbers: Whether what comes behind a gap may be renumbered. In a transaction it may
-            not: the epoch is the coordinator's, and the transaction is aborted anyway.
+        max_in_flight: How many batches of one partition may be in flight.
+        delivery_timeout_ms: Age at which a batch is given up, in milliseconds.
+        renumbers: Whether batches behind a gap may be renumbered. Not in a transaction: the
+            coordinator assigns the epoch, and the transaction is aborted anyway.
 
     Attributes:
-        measures: Takes note of batches that are sent.
+        measures: Counts the batches that are sent.
     """
 
     def __init__(
@@ -129,15 +129,15 @@ class Accumulator:
         self._max_in_flight = max_in_flight
         self._delivery_timeout_ms = delivery_timeout_ms
         self._queues: dict[TopicPartition, _Queue] = {}
-        self._waiting: dict[TopicPartition, _Queue] = {}  # the longest not taken from comes first
-        self._pauses_end = 0  # the first one that a batch waits for; 0 for none
+        self._waiting: dict[TopicPartition, _Queue] = {}  # least recently taken from first
+        self._pauses_end = 0  # earliest end of a pause; 0 without one
         self._undone: dict[Batch, None] = {}
         self.released_bytes = 0
         self.measures = ProduceMeasures()
         self.identity: Identity | None = None
 
     def add(self, batch: Batch) -> None:
-        """Take in a sealed batch; those of one partition in the order they were sealed."""
+        """Add a sealed batch; batches of one partition come in the order they were sealed."""
         queue = self._queues.get(batch.partition)
         if queue is None:
             queue = self._queues[batch.partition] = _Queue()
@@ -148,23 +148,23 @@ class Accumulator:
         self._undone[batch] = None
 
     def renew(self, identity: Identity) -> None:
-        """Go on as another producer, or in another epoch, between two transactions.
+        """Continue with a new producer id or epoch, between two transactions.
 
         Args:
-            identity: Who the producer is from now on; if that is new, all numbers begin with 0.
+            identity: The producer's identity; if it is new, all sequence numbers start at 0.
         """
-        assert not self._undone, "a transaction has ended before its batches"
+        assert not self._undone, "a transaction ended before its batches"
         if identity != self.identity:
             self.identity = identity
             self._queues.clear()
 
     @property
     def has_waiting(self) -> bool:
-        """Whether batches wait to be taken; may be asked from any thread."""
+        """Whether batches wait to be taken; safe to read from any thread."""
         return bool(self._waiting)
 
     def undone(self) -> list[Batch]:
-        """Return all batches whose fate is not known."""
+        """Return all batches without a known outcome."""
         return list(self._undone)
 
     # --------------------------------------------------------------------------- batches out
@@ -178,15 +178,15 @@ class Accumulator:
         topic_id_of: Callable[[str], UUID | None] = lambda _: None,
         paused_until: Callable[[int], int] = lambda _: 0,
     ) -> dict[int, list[Batch]]:
-        """Take what shall be sent now: for each broker one request, one batch per partition.
+        """Take the batches to send now: one request per broker, one batch per partition.
 
         Args:
-            now: The time.
-            leader_of: The node id of a partition's leader, None when there is none.
-            room_at: How many requests a broker can take now.
-            max_request_bytes: Bytes of one request, before compression.
-            topic_id_of: The id of a topic, None when it is not known.
-            paused_until: When the pause ends that a broker has asked for (KIP-219).
+            now: The current time.
+            leader_of: Returns the node id of a partition's leader, None when there is none.
+            room_at: Returns how many more requests a broker can take.
+            max_request_bytes: Maximum size of a request in bytes, before compression.
+            topic_id_of: Returns the id of a topic, None when it is not known.
+            paused_until: Returns when the pause that a broker asked for (KIP-219) ends.
         """
         self._pauses_end = 0
         requests: dict[int, list[Batch]] = {}
@@ -218,8 +218,9 @@ class Accumulator:
             return False
         if batch.numbering is not None:
             return not queue.in_flight
-        # The first batch goes alone: a broker that has not seen us takes any sequence number first,
-        # so a second batch that overtakes a refused first one would shut it out for ever.
+        # The first batch goes alone: a broker without state of us accepts any first sequence
+        # number, so a second batch that overtakes a refused first one would block that one for
+        # ever.
         allowed = self._max_in_flight if queue.is_known or self.identity is None else 1
         return len(queue.in_flight) < allowed and not queue.is_settling()
 
@@ -229,12 +230,12 @@ class Accumulator:
         queue.number(batch, self.identity)
         del queue.waiting[0]
         del self._waiting[batch.partition]
-        if queue.waiting:  # the others come first next time: a request may have no room for all
+        if queue.waiting:  # other partitions come first next time: a request may not hold all
             self._waiting[batch.partition] = queue
         queue.in_flight.append(batch)
 
     def next_due(self, now: int) -> int | None:
-        """Return when the next batch becomes ready or too old; None when nothing waits."""
+        """Return when the next batch becomes ready or expires; None when nothing waits."""
         times = [self._pauses_end] if self._pauses_end > now else []
         for queue in self._waiting.values():
             batch = queue.waiting[0]
@@ -242,22 +243,22 @@ class Accumulator:
         return min(times, default=None)
 
     def deadline(self, batch: Batch) -> int:
-        """Return when a batch is too old."""
+        """Return when a batch expires."""
         return batch.created + self._delivery_timeout_ms
 
     # ------------------------------------------------------------------------------- outcome
 
     def done(self, batch: Batch) -> None:
-        """Forget a batch that was delivered."""
+        """Remove a delivered batch."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
         queue.is_known = True
         if queue.gap is not None and batch.number > queue.gap:
-            queue.gap = None  # what was given up had been written
+            queue.gap = None  # the batch given up was written after all
         self._forget(batch)
 
     def gave_up(self, batch: Batch) -> None:
-        """Forget a batch in flight that has failed; those behind it may have to be renumbered."""
+        """Remove a failed batch from flight; later batches may have to be renumbered."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
         queue.gap = max(batch.number, -1 if queue.gap is None else queue.gap)
@@ -265,7 +266,7 @@ class Accumulator:
         self._close_gap(queue)
 
     def again(self, batch: Batch, not_before: int) -> None:
-        """Put a batch in flight back, to be sent again."""
+        """Put a batch in flight back into the queue, to be sent again."""
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
         batch.not_before = not_before
@@ -276,11 +277,11 @@ class Accumulator:
         self._waiting[batch.partition] = queue
 
     def divide(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Put the parts of a batch in flight into its place, to be sent one by one.
+        """Replace a batch in flight with its parts, to be sent one by one.
 
         Args:
-            batch: The batch; its records go on in the parts.
-            parts: At least two, with the same records in the same order.
+            batch: The batch.
+            parts: At least two batches, with the same records in the same order.
         """
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
@@ -305,8 +306,8 @@ class Accumulator:
         del self._undone[batch]
 
     def is_in_flight(self, batch: Batch) -> bool:
-        """Whether a batch was taken, and nothing was said of it since."""
-        queue = self._queues.get(batch.partition)  # none of a transaction that is over
+        """Whether a batch was taken and is still undecided."""
+        queue = self._queues.get(batch.partition)  # None when its transaction has ended
         return queue is not None and batch in queue.in_flight
 
     def is_early(self, batch: Batch) -> bool:
@@ -314,7 +315,7 @@ class Accumulator:
         return not self._queues[batch.partition].is_first_undecided(batch)
 
     def trouble_before(self, batch: Batch) -> KohortError | None:
-        """Return why an earlier batch of the partition, undecided yet, was not written."""
+        """Return why an earlier, undecided batch of the partition was not written."""
         queue = self._queues[batch.partition]
         earlier = (
             each for each in (*queue.in_flight, *queue.waiting) if each.number < batch.number
@@ -322,10 +323,10 @@ class Accumulator:
         return next((each.trouble for each in earlier if each.trouble is not None), None)
 
     def renumber(self, batch: Batch) -> bool:
-        """Renumber a batch in flight and all behind it, if one before it was given up.
+        """Renumber a batch in flight and all later ones, if an earlier one was given up.
 
         Returns:
-            False when none was, or no epoch is left.
+            False when none was given up, or no epoch is left.
         """
         queue = self._queues[batch.partition]
         if queue.gap is None or not self._may_renumber(queue):
@@ -346,14 +347,14 @@ class Accumulator:
             each.numbering = None
 
     def _close_gap(self, queue: _Queue) -> None:
-        """Begin a new epoch at once when no numbered batch is left whose fate depends on it."""
+        """Start a new epoch at once when no undecided batch has a number of the old one."""
         if not self._may_renumber(queue):
             return
         if not queue.in_flight and all(each.numbering is None for each in queue.waiting):
             self._next_epoch(queue)
 
     def expired(self, now: int) -> list[Batch]:
-        """Remove and return the waiting batches that are too old."""
+        """Remove and return the waiting batches that have expired."""
         late = [
             batch
             for queue in self._waiting.values()
@@ -364,7 +365,7 @@ class Accumulator:
         return late
 
     def denied(self, topics: Container[str]) -> list[Batch]:
-        """Remove and return the waiting batches of topics that may not be written to."""
+        """Remove and return the waiting batches of topics that the user may not write to."""
         denied = [batch for batch in self._all_waiting() if batch.partition.topic in topics]
         self._remove(denied)
         return denied

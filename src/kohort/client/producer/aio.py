@@ -1,4 +1,4 @@
-"""A producer on the caller's loop."""
+"""The asyncio producer, on the caller's loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 
 
 class AsyncProducer(AsyncFace):
-    """Sends records to Kafka, in batches and in order.
+    """Send records to Kafka, in batches and in order.
 
     The defaults are those of Java's producer: idempotent (KIP-98), acknowledged by all in-sync
     replicas, partitioned by the key.
@@ -48,14 +48,14 @@ class AsyncProducer(AsyncFace):
         settings: Kafka's producer settings as keyword arguments, see `ProducerSettings`.
 
     Raises:
-        ConfigError: A setting is unknown or does not fit.
+        ConfigError: A setting is unknown or invalid.
     """
 
     _kind = "producer"
 
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
-        # What runs in the background must not refer to what the application has given.
+        # Background tasks must not hold references to objects of the application.
         self._bare = replace(self._config, key_serializer=None, value_serializer=None)
         self._cluster = Cluster(self._bare)
         self._cluster.allow_auto_topic_creation = self._config.allow_auto_create_topics
@@ -67,7 +67,7 @@ class AsyncProducer(AsyncFace):
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
-        """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
+        """Make a producer from settings with Kafka's names, such as `bootstrap.servers`."""
         known = cast("ProducerSettings", from_kafka(ProducerConfig, settings))
         return cls(**known)
 
@@ -91,27 +91,28 @@ class AsyncProducer(AsyncFace):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Add a record to its batch; waits only for metadata and for memory.
+        """Add a record to a batch; wait only for metadata and memory.
 
         Args:
-            topic: Where it goes.
-            value: Bytes, or what `value_serializer` takes; None deletes the key where the topic
-                is compacted.
-            key: Bytes, or what `key_serializer` takes.
-            headers: Names and values (KIP-82); None is the same as none.
-            partition: Where it goes; by default chosen by the key as the setting `partitioner`
-                says, which is as Java's producer does it.
-            timestamp_ms: Milliseconds since the epoch; now by default.
+            topic: The topic to write to.
+            value: Bytes, or an object for `value_serializer`; None deletes the key in a compacted
+                topic.
+            key: Bytes, or an object for `key_serializer`.
+            headers: Names and values (KIP-82); None for no headers.
+            partition: The partition to write to; by default the setting `partitioner` chooses it by
+                the key, as Java's producer does.
+            timestamp_ms: Milliseconds since the epoch; the current time by default.
 
         Returns:
-            A future of where it went; it fails when the record was not delivered.
+            A future with the record's partition and offset; it fails if the record is not
+            delivered.
 
         Raises:
-            KafkaError: The topic or partition does not exist, the record is too large, or no
-                broker or no memory was there within `max_block_ms`.
-            TypeError: Key or value are not bytes and there is no serializer, or another argument
-                has a type that does not fit.
-            ValueError: A number is out of its range.
+            KafkaError: The topic or partition does not exist, the record is too large, or no broker
+                or memory was available within `max_block_ms`.
+            TypeError: The key or value is not bytes and there is no serializer, or another argument
+                has the wrong type.
+            ValueError: A number is out of range.
         """
         sender = self.sender()
         value, key = serialized(self._config, value, key)
@@ -125,28 +126,28 @@ class AsyncProducer(AsyncFace):
     async def send_arrow(
         self, topic: str, table: pa.RecordBatch | pa.Table
     ) -> asyncio.Future[ArrowDelivery]:
-        """Add the rows of a table, in large batches; waits only for metadata and for memory.
+        """Add the rows of a table, in large batches; wait only for metadata and memory.
 
-        The table is checked before anything of it is sent. Rows with a key go where `send` would
-        put them; rows without fill one partition's batch after the other. What is sent does not
-        wait for `linger_ms`. Serializers are not called: columns hold bytes.
+        The whole table is checked before any row is sent. Rows with a key go to the partition that
+        `send` would choose; rows without a key fill one partition's batch after another. Rows do
+        not wait for `linger_ms`. Serializers are not called: columns hold bytes.
 
         Args:
-            topic: Where the rows go.
-            table: Columns `value`, and if wanted `key`, `headers`, `partition` (int32; null to have
-                it chosen) and `timestamp` (null for now), of the types that `poll_arrow` gives, or
-                other types of byte strings, texts and units of time. What else `poll_arrow` gives
-                (`topic`, `offset`, `timestampType`) is ignored.
+            topic: The topic to write to.
+            table: A column `value`, and optionally `key`, `headers`, `partition` (int32; null to
+                choose one) and `timestamp` (null for the current time), with the types that
+                `poll_arrow` returns, or other types of bytes, strings and time units. The other
+                columns of `poll_arrow` (`topic`, `offset`, `timestampType`) are ignored.
 
         Returns:
-            A future of where the rows went. It fails with `ArrowDeliveryError`, which names the
-            rows, when some were not delivered, or not even added because there was no memory
-            for `max_block_ms`.
+            A future with the partitions and offsets of the rows. It fails with
+            `ArrowDeliveryError`, which names the rows, if some were not delivered, or could not be
+            added because no memory became free within `max_block_ms`.
 
         Raises:
             KafkaError: The topic or partition does not exist, a record is too large, or no broker
-                or no memory was there within `max_block_ms`. Nothing was sent.
-            TypeError: It is no table, or a column is of a type that it may not have.
+                or memory was available within `max_block_ms`. Nothing was sent.
+            TypeError: The argument is not a table, or a column has an unsupported type.
             ValueError: A column is unknown, an array is malformed, or a value is out of range.
         """
         from kohort.client.producer.arrow.sender import ArrowSend, check_arguments
@@ -163,41 +164,42 @@ class AsyncProducer(AsyncFace):
             while (need := send.need()) is not None:
                 if send.add(need):
                     deadline = Deadline(self._config.max_block_ms)
-                    await asyncio.sleep(0)  # what is ready shall be sent while more is encoded
+                    await asyncio.sleep(0)  # send ready batches while more rows are encoded
                 elif sender.lacks(topic, send.partition):
                     await sender.topics.find(topic, send.partition, deadline)
                 elif not await sender.room.wait_on_loop(need, deadline):
                     raise sender.no_room()
-        except BaseException as error:  # noqa: BLE001  # `stop` raises it where it has to
+        except BaseException as error:  # noqa: BLE001  # `stop` raises it again if necessary
             send.stop(error)
         return future
 
     # ------------------------------------------------------------------------- transactions
 
     async def init_transactions(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as `flush`
-        """Get a producer id, which aborts what an earlier producer of this id has left open.
+        """Get a producer id; this aborts what an earlier producer with this id left open.
 
-        The first `begin_transaction` does it, too; by itself it says sooner what is wrong.
+        The first `begin_transaction` does this, too; calling it separately reports errors earlier.
 
         Args:
-            timeout: Seconds to wait at most; `max_block_ms` by default.
+            timeout: Maximum wait in seconds; `max_block_ms` by default.
 
         Raises:
-            LocalProtocolError: There is a producer id already, or no `transactional_id`.
-            ProducerFencedError: Another producer with this id has taken over meanwhile.
-            KafkaError: The id may not be used, or there is no answer in time: call it again.
+            LocalProtocolError: The producer already has a producer id, or has no
+                `transactional_id`.
+            ProducerFencedError: Another producer with this id has taken over.
+            KafkaError: The user may not use the id, or there was no answer in time: call it again.
         """
         await self.transactions().initialize(self._call_deadline(timeout))
 
     async def begin_transaction(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as `flush`
-        """Open a transaction: what is sent from now on is read once it is committed (KIP-98).
+        """Begin a transaction: its records are visible to readers once it commits (KIP-98).
 
         Args:
-            timeout: Seconds to wait at most for a producer id, if there is none yet;
-                `max_block_ms` by default.
+            timeout: Maximum wait in seconds for a producer id, if there is none yet; `max_block_ms`
+                by default.
 
         Raises:
-            LocalProtocolError: One is open already, or there is no `transactional_id`.
+            LocalProtocolError: A transaction is open already, or there is no `transactional_id`.
             ProducerFencedError: Another producer with this id has taken over.
             KafkaError: As `init_transactions`.
         """
@@ -209,17 +211,17 @@ class AsyncProducer(AsyncFace):
         group_metadata: ConsumerGroupMetadata,
         timeout: float | None = None,  # noqa: ASYNC109  # as `flush`
     ) -> None:
-        """Have the transaction commit positions of a consumer, together with the records.
+        """Commit the positions of a consumer as part of the transaction, together with its records.
 
         Args:
             offsets: The next offset to read in each partition, as for `Consumer.commit`.
-            group_metadata: What the consumer's `group_metadata()` returns; by it the broker
-                refuses a member that is not in its group any more (KIP-447).
-            timeout: Seconds to wait at most; `max_block_ms` by default.
+            group_metadata: The result of the consumer's `group_metadata()`; with it the broker
+                rejects a member that is no longer in its group (KIP-447).
+            timeout: Maximum wait in seconds; `max_block_ms` by default.
 
         Raises:
-            AbortableTransactionError: They are not stored: abort. The `__cause__` is
-                `CommitFailedError` where the partitions may belong to another member.
+            AbortableTransactionError: The offsets were not stored: abort. The `__cause__` is
+                `CommitFailedError` if the partitions may belong to another member.
             LocalProtocolError: No transaction is open.
             ProducerFencedError: Another producer with this id has taken over.
         """
@@ -230,51 +232,50 @@ class AsyncProducer(AsyncFace):
     async def commit_transaction(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as `flush`
         """Wait for the records of the transaction, then commit it.
 
-        When time is up, or the call is cancelled, it may be called again. As long as records were
-        waited for, the transaction is open as before. Later the broker may have committed: then
-        only `commit_transaction` and `close` are allowed, until it is known.
+        If the call times out or is cancelled, call it again. If it was still waiting for records,
+        the transaction stays open. If not, the broker may have committed it: then only
+        `commit_transaction` and `close` are allowed until the outcome is known.
 
         Args:
-            timeout: Seconds to wait at most; `max_block_ms` by default.
+            timeout: Maximum wait in seconds; `max_block_ms` by default.
 
         Raises:
             AbortableTransactionError: A record was not delivered, or the broker has aborted the
-                transaction: call `abort_transaction`. The `__cause__` is what went wrong first.
+                transaction: call `abort_transaction`. The `__cause__` is the first error.
             LocalProtocolError: No transaction is open.
             ProducerFencedError: Another producer with this id has taken over.
-            RequestTimedOutError: It took longer: call it again.
+            RequestTimedOutError: It timed out: call it again.
         """
         await self.transactions().commit(self._call_deadline(timeout))
 
     async def abort_transaction(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as `flush`
-        """Abort the transaction: readers of committed records see nothing of it.
+        """Abort the transaction: readers of committed records see none of its records.
 
-        Futures of records that were not sent fail. When time is up, or the call is cancelled, it
-        may be called again.
+        Futures of unsent records fail. If the call times out or is cancelled, call it again.
 
         Args:
-            timeout: Seconds to wait at most; `max_block_ms` by default.
+            timeout: Maximum wait in seconds; `max_block_ms` by default.
 
         Raises:
-            LocalProtocolError: No transaction is open, or it may be committed already.
+            LocalProtocolError: No transaction is open, or it may already be committed.
             ProducerFencedError: Another producer with this id has taken over.
-            RequestTimedOutError: It took longer: call it again.
+            RequestTimedOutError: It timed out: call it again.
         """
         await self.transactions().abort(self._call_deadline(timeout))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """Make a block a transaction: commit at its end, abort when an exception leaves it.
+        """Run a block as a transaction: commit at its end, abort if an exception leaves it.
 
-        An exception is any, a cancellation and an interrupt from the keyboard too. A transaction
-        that the block has ended itself is left alone.
+        Any exception aborts it, including a cancellation and KeyboardInterrupt. A transaction that
+        the block itself has ended is left alone.
 
             async with producer.transaction():
                 delivery = await producer.send("topic", b"value")
 
         Raises:
-            KohortError: As `begin_transaction` and `commit_transaction`; a transaction that cannot
-                be committed is aborted before.
+            KohortError: See `begin_transaction` and `commit_transaction`; a transaction that cannot
+                be committed is aborted first.
         """
         await self.begin_transaction()
         try:
@@ -291,11 +292,11 @@ class AsyncProducer(AsyncFace):
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether a transaction is open; any thread may ask."""
+        """Whether a transaction is open; safe to read from any thread."""
         return self._transactions is not None and self._transactions.is_open
 
     def transactions(self) -> Transactions:
-        """Return what makes the calls of transactions, on the running loop.
+        """Return the object that runs transaction calls, on the running loop.
 
         Raises:
             LocalProtocolError: The producer is closed, or has no transactional id.
@@ -316,17 +317,17 @@ class AsyncProducer(AsyncFace):
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself (`client_id`)."""
+        """The client's name (`client_id`)."""
         return self._config.client_id
 
     def metrics(self) -> Metrics:
-        """Return what Kafka's Java producer measures, by the names of its groups and metrics.
+        """Return the metrics of Kafka's Java producer, by the names of groups and metrics.
 
-        Latencies are milliseconds; averages, maxima and rates are of the last minute at most, NaN
-        or 0 when there was nothing; totals are of all time.
+        Latencies are in milliseconds. Averages, maxima and rates cover at most the last minute, and
+        are NaN or 0 without data; totals cover the lifetime of the producer.
 
         Returns:
-            "producer-metrics"; nothing before the first record.
+            The group "producer-metrics"; empty before the first record.
         """
         sender, now = self._sender, precise_ms()
         if sender is None:
@@ -338,15 +339,15 @@ class AsyncProducer(AsyncFace):
         return {PRODUCER: found}
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
-        """Send everything now and wait until its fate is known.
+        """Send everything now and wait until the outcome of every record is known.
 
-        What delivery callbacks send meanwhile is not waited for, as in Java; `close` waits for it.
+        Does not wait for records that delivery callbacks send meanwhile, as in Java; `close` does.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: Maximum wait in seconds.
 
         Raises:
-            RequestTimedOutError: It took longer.
+            RequestTimedOutError: It timed out.
         """
         timeout = arguments.timeout_s_or_none(timeout)
         if self._sender is not None:
@@ -354,14 +355,14 @@ class AsyncProducer(AsyncFace):
             await flush(self._sender, self._late, deadline_of(timeout), timeout)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
-        """Send everything, then close; records that are not acknowledged in time fail.
+        """Send everything, then close; records not acknowledged in time fail.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: Maximum wait in seconds.
         """
         left_s = arguments.timeout_s_or_none(timeout)
         deadline = deadline_of(left_s)
-        while (ending := self._ending) is not None:  # else it may have been cut off
+        while (ending := self._ending) is not None:  # an earlier close may have been cancelled
             await asyncio.wait([ending], timeout=left_s)
             left_s = deadline.left_s()
             if not ending.done():
@@ -380,25 +381,25 @@ class AsyncProducer(AsyncFace):
             await close(self._sender, self._late, self._cluster, left_s)
             self._is_over = True
         finally:
-            if not self._is_over:  # what is there can be sent yet: by another close, or at exit
+            if not self._is_over:  # the records can still be sent: by another close, or at exit
                 self._is_closed = False
             self._ending = None
             ending.set_result(None)
 
     async def _wind_up(self, transactions: Transactions, timeout_s: float | None) -> None:
-        """End an open transaction: it must not last until the broker finds it too old."""
+        """End an open transaction, so that it does not stay open until the broker's timeout."""
         assert self._sender is not None
         self._sender.refuse()
         await transactions.wind_up(self._call_deadline(timeout_s))
 
     def end_at_exit(self) -> None:
-        """Say what the end of the process takes along: the loop does not run any more."""
+        """Log what is lost at the end of the process: the loop no longer runs."""
         sender = self._sender
         if self.is_owned or self._is_over or sender is None:
             return
         if not (sender.undone() or self.is_in_transaction):
             return
-        self._is_closed = self._is_over = True  # told once
+        self._is_closed = self._is_over = True  # logged once
         if self.is_in_transaction:
             log.warning(
                 "transactional id %s: an AsyncProducer was not closed, and leaves a transaction"
@@ -410,9 +411,9 @@ class AsyncProducer(AsyncFace):
         log.warning("records of an AsyncProducer that was not closed are lost: await its close()")
 
     def farewell(self) -> Farewell | None:
-        """Return what is done without `close`: the records it holds are sent.
+        """Return what replaces `close` when it is not called: the held records are sent.
 
-        So it is after a `close` that was cancelled, or is going to be.
+        This also applies after a `close` that was cancelled, or will be.
         """
         if self._sender is None or self._is_over:
             return None
@@ -422,7 +423,7 @@ class AsyncProducer(AsyncFace):
         )
 
     def sender(self, notify: Callable[[Callable[[], object]], object] | None = None) -> Sender:
-        """Return what sends; made on first use, on the running loop."""
+        """Return the sender; created on first use, on the running loop."""
         if self._is_closed:
             raise LocalProtocolError("the producer is closed")
         self._at_home()
@@ -445,19 +446,19 @@ class AsyncProducer(AsyncFace):
         self._sender.start()
 
     def late_records(self) -> LateRecords:
-        """Return what waits for room on the loop; callbacks may use it while this closes."""
+        """Return the queue for records of callbacks; usable while the producer closes."""
         self._sender or self.sender()
         assert self._late is not None
         return self._late
 
 
 def note_not_aborted(error: BaseException, trouble: KohortError) -> None:
-    """Say beside an error that its transaction could not be aborted."""
+    """Add a note to an error that its transaction could not be aborted."""
     error.add_note(f"the transaction could not be aborted: {trouble}")
 
 
 def serialized(config: ProducerConfig, value: object, key: object) -> tuple[object, object]:
-    """Return value and key as the serializers make them."""
+    """Return the serialized value and key."""
     if key is not None and config.key_serializer is not None:
         key = config.key_serializer(key)
     if value is not None and config.value_serializer is not None:

@@ -39,7 +39,7 @@ _Add: TypeAlias = Callable[..., DeliveryFuture | None]
 
 
 class Producer(BlockingFace):
-    """Sends records to Kafka, in batches and in order; any number of threads may use it.
+    """Send records to Kafka, in batches and in order; any number of threads may use it.
 
     The defaults are those of Java's producer: idempotent (KIP-98), acknowledged by all in-sync
     replicas, partitioned by the key.
@@ -48,20 +48,21 @@ class Producer(BlockingFace):
             future = producer.send("topic", b"value", key=b"key")
             print(future.result())
 
-    When the process ends, what was sent is delivered within `delivery_timeout_ms`, also without
-    `close`; lost records are in the log. `os._exit`, and a signal without a handler such as
-    SIGTERM, end a process without that: a handler that raises SystemExit helps.
+    When the process ends, sent records are delivered within `delivery_timeout_ms`, even without
+    `close`; lost records are logged. `os._exit`, or a signal without a handler such as SIGTERM,
+    skips this: install a handler that raises SystemExit.
 
-    Callbacks of deliveries run on the producer's own thread. They may `send`, which does not wait
-    there: the record waits elsewhere for metadata and memory, and as much as `buffer_memory` may.
+    Delivery callbacks run on the producer's own thread. They may call `send`, which does not block
+    there: the record is queued until metadata and memory are available, in a queue of up to
+    `buffer_memory` bytes.
 
-    Make a producer in the process that uses it: one used before a fork is the parent's.
+    Create a producer in the process that uses it: after a fork, it belongs to the parent.
 
     Args:
         settings: Kafka's producer settings as keyword arguments, see `ProducerSettings`.
 
     Raises:
-        ConfigError: A setting is unknown or does not fit.
+        ConfigError: A setting is unknown or invalid.
     """
 
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
@@ -78,7 +79,7 @@ class Producer(BlockingFace):
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
-        """Make a producer of Kafka's own keys, as `bootstrap.servers`."""
+        """Make a producer from settings with Kafka's names, such as `bootstrap.servers`."""
         known = cast("ProducerSettings", from_kafka(ProducerConfig, settings))
         return cls(**known)
 
@@ -102,27 +103,28 @@ class Producer(BlockingFace):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> DeliveryFuture:
-        """Add a record to its batch; waits only for metadata and for memory.
+        """Add a record to a batch; wait only for metadata and memory.
 
         Args:
-            topic: Where it goes.
-            value: Bytes, or what `value_serializer` takes; None deletes the key where the topic
-                is compacted.
-            key: Bytes, or what `key_serializer` takes.
-            headers: Names and values (KIP-82); None is the same as none.
-            partition: Where it goes; by default chosen by the key as the setting `partitioner`
-                says, which is as Java's producer does it.
-            timestamp_ms: Milliseconds since the epoch; now by default.
+            topic: The topic to write to.
+            value: Bytes, or an object for `value_serializer`; None deletes the key in a compacted
+                topic.
+            key: Bytes, or an object for `key_serializer`.
+            headers: Names and values (KIP-82); None for no headers.
+            partition: The partition to write to; by default the setting `partitioner` chooses it by
+                the key, as Java's producer does.
+            timestamp_ms: Milliseconds since the epoch; the current time by default.
 
         Returns:
-            A future of where it went; it fails when the record was not delivered.
+            A future with the record's partition and offset; it fails if the record is not
+            delivered.
 
         Raises:
-            KafkaError: The topic or partition does not exist, the record is too large, or no
-                broker or no memory was there within `max_block_ms`.
-            TypeError: Key or value are not bytes and there is no serializer, or another argument
-                has a type that does not fit.
-            ValueError: A number is out of its range.
+            KafkaError: The topic or partition does not exist, the record is too large, or no broker
+                or memory was available within `max_block_ms`.
+            TypeError: The key or value is not bytes and there is no serializer, or another argument
+                has the wrong type.
+            ValueError: A number is out of range.
         """
         if self._serializes:
             value, key = serialized(self._config, value, key)
@@ -144,7 +146,7 @@ class Producer(BlockingFace):
         partition: int | None,
         timestamp_ms: int | None,
     ) -> DeliveryFuture:
-        """Add a record once topic, partition and memory are there."""
+        """Add a record once its topic, partition and memory are available."""
         sender = self._sender or self._start()
         given = topic, value, key, headers, partition, timestamp_ms
         if self._thread.is_inside:  # a callback of a delivery
@@ -160,28 +162,28 @@ class Producer(BlockingFace):
         return future
 
     def send_arrow(self, topic: str, table: pa.RecordBatch | pa.Table) -> ArrowDeliveryFuture:
-        """Add the rows of a table, in large batches; waits only for metadata and for memory.
+        """Add the rows of a table, in large batches; wait only for metadata and memory.
 
-        The table is checked before anything of it is sent. Rows with a key go where `send` would
-        put them; rows without fill one partition's batch after the other. What is sent does not
-        wait for `linger_ms`. Serializers are not called: columns hold bytes.
+        The whole table is checked before any row is sent. Rows with a key go to the partition that
+        `send` would choose; rows without a key fill one partition's batch after another. Rows do
+        not wait for `linger_ms`. Serializers are not called: columns hold bytes.
 
         Args:
-            topic: Where the rows go.
-            table: Columns `value`, and if wanted `key`, `headers`, `partition` (int32; null to have
-                it chosen) and `timestamp` (null for now), of the types that `poll_arrow` gives, or
-                other types of byte strings, texts and units of time. What else `poll_arrow` gives
-                (`topic`, `offset`, `timestampType`) is ignored.
+            topic: The topic to write to.
+            table: A column `value`, and optionally `key`, `headers`, `partition` (int32; null to
+                choose one) and `timestamp` (null for the current time), with the types that
+                `poll_arrow` returns, or other types of bytes, strings and time units. The other
+                columns of `poll_arrow` (`topic`, `offset`, `timestampType`) are ignored.
 
         Returns:
-            A future of where the rows went. It fails with `ArrowDeliveryError`, which names the
-            rows, when some were not delivered, or not even added because there was no memory
-            for `max_block_ms`.
+            A future with the partitions and offsets of the rows. It fails with
+            `ArrowDeliveryError`, which names the rows, if some were not delivered, or could not be
+            added because no memory became free within `max_block_ms`.
 
         Raises:
             KafkaError: The topic or partition does not exist, a record is too large, or no broker
-                or no memory was there within `max_block_ms`. Nothing was sent.
-            TypeError: It is no table, or a column is of a type that it may not have.
+                or memory was available within `max_block_ms`. Nothing was sent.
+            TypeError: The argument is not a table, or a column has an unsupported type.
             ValueError: A column is unknown, an array is malformed, or a value is out of range.
         """
         from kohort.client.producer.arrow.delivery import ArrowDeliveryFuture
@@ -204,7 +206,7 @@ class Producer(BlockingFace):
                     self._find(sender, topic, send.partition, deadline)
                 elif not sender.room.wait(need, deadline):
                     raise sender.no_room()
-        except BaseException as error:  # noqa: BLE001  # `stop` raises it where it has to
+        except BaseException as error:  # noqa: BLE001  # `stop` raises it again if necessary
             send.stop(error)
         return future
 
@@ -215,7 +217,7 @@ class Producer(BlockingFace):
         self._transact(lambda: self._core.init_transactions(timeout))
 
     def begin_transaction(self, timeout: float | None = None) -> None:
-        """Open a transaction; see `AsyncProducer.begin_transaction`."""
+        """Begin a transaction; see `AsyncProducer.begin_transaction`."""
         self._transact(lambda: self._core.begin_transaction(timeout))
 
     def send_offsets_to_transaction(
@@ -224,7 +226,7 @@ class Producer(BlockingFace):
         group_metadata: ConsumerGroupMetadata,
         timeout: float | None = None,
     ) -> None:
-        """Commit positions with it; see `AsyncProducer.send_offsets_to_transaction`."""
+        """Commit positions in the transaction; see `AsyncProducer.send_offsets_to_transaction`."""
         self._transact(
             lambda: self._core.send_offsets_to_transaction(offsets, group_metadata, timeout)
         )
@@ -232,7 +234,7 @@ class Producer(BlockingFace):
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Commit the open transaction; see `AsyncProducer.commit_transaction`.
 
-        An exception of a signal handler, as KeyboardInterrupt, ends it like a cancellation.
+        An exception from a signal handler, such as KeyboardInterrupt, acts like a cancellation.
         """
         self._transact(lambda: self._core.commit_transaction(timeout))
 
@@ -242,17 +244,17 @@ class Producer(BlockingFace):
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Make a block a transaction: commit at its end, abort when an exception leaves it.
+        """Run a block as a transaction: commit at its end, abort if an exception leaves it.
 
-        An exception is any, an interrupt from the keyboard too. A transaction that the block has
-        ended itself is left alone.
+        Any exception aborts it, including KeyboardInterrupt. A transaction that the block itself
+        has ended is left alone.
 
             with producer.transaction():
                 producer.send("topic", b"value")
 
         Raises:
-            KohortError: As `begin_transaction` and `commit_transaction`; a transaction that cannot
-                be committed is aborted before.
+            KohortError: See `begin_transaction` and `commit_transaction`; a transaction that cannot
+                be committed is aborted first.
         """
         self.begin_transaction()
         try:
@@ -277,11 +279,11 @@ class Producer(BlockingFace):
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself (`client_id`)."""
+        """The client's name (`client_id`)."""
         return self._config.client_id
 
     def metrics(self) -> Metrics:
-        """Return what Kafka measures; see `AsyncProducer.metrics`."""
+        """Return the producer's metrics; see `AsyncProducer.metrics`."""
 
         async def call() -> Metrics:
             return self._core.metrics()
@@ -289,25 +291,25 @@ class Producer(BlockingFace):
         return self._thread.run(call)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now and wait until its fate is known.
+        """Send everything now and wait until the outcome of every record is known.
 
-        What delivery callbacks send meanwhile is not waited for, as in Java; `close` waits for it.
+        Does not wait for records that delivery callbacks send meanwhile, as in Java; `close` does.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: Maximum wait in seconds.
 
         Raises:
-            RequestTimedOutError: It took longer.
+            RequestTimedOutError: It timed out.
         """
         wait_s = arguments.timeout_s_or_none(timeout)
         if self._thread.is_used:
             self._thread.run(lambda: self._core.flush(wait_s))
 
     def close(self, timeout: float | None = None) -> None:
-        """Send everything, then close; records that are not acknowledged in time fail.
+        """Send everything, then close; records not acknowledged in time fail.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: Maximum wait in seconds.
         """
         wait_s = arguments.timeout_s_or_none(timeout)
         self._thread.close(lambda _: self._core.close(wait_s), wait_s)
@@ -320,7 +322,7 @@ class Producer(BlockingFace):
         return self._core.farewell()
 
     def forked(self) -> object:
-        """In a forked child: give up what belongs to the parent."""
+        """In a forked child: drop what belongs to the parent."""
         parents = super().forked()
         self._forget()
         return parents
@@ -332,7 +334,7 @@ class Producer(BlockingFace):
             return self._core.sender(notify)
 
         sender = self._thread.run(make_sender)
-        # This first: after an interrupt in between, the next call gets the same sender.
+        # Set this first: if an interrupt follows, the next call gets the same sender.
         self._add = sender.batches.add
         self._sender = sender
         return sender

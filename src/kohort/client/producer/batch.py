@@ -1,4 +1,4 @@
-"""A batch of records on its way to the brokers, and its place in their book of a producer."""
+"""A batch of records to send, and its sequence numbers at the broker."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from kohort.wire.records import Compression, Record, RecordBatchBuilder, decode_
 NewRecord: TypeAlias = tuple[
     str, object, object, Sequence[tuple[str, Buffer | None]] | None, int | None, int | None
 ]
-"""Topic, value, key, headers, partition and timestamp of a record, as `send` takes them."""
+"""Topic, value, key, headers, partition and timestamp of a record: the arguments of `send`."""
 
 
 class Identity(Struct, frozen=True):
     """The identity of an idempotent producer.
 
     Attributes:
-        producer_id: Given by the broker.
-        epoch: Likewise.
+        producer_id: Assigned by the broker.
+        epoch: Assigned by the broker.
     """
 
     producer_id: int
@@ -34,12 +34,12 @@ class Identity(Struct, frozen=True):
 
 
 class Numbering(Struct, frozen=True):
-    """The place of a batch in the broker's book of a partition; -1 everywhere for no place.
+    """The sequence numbers of a batch in a partition; all fields are -1 for none.
 
     Attributes:
-        producer_id: Of the producer.
+        producer_id: Id of the producer.
         epoch: The producer's epoch in this partition.
-        sequence: Number of the batch's first record.
+        sequence: Sequence number of the batch's first record.
     """
 
     producer_id: int = -1
@@ -49,7 +49,7 @@ class Numbering(Struct, frozen=True):
 
 UNNUMBERED = Numbering()
 
-# What was added to a batch may be taken out again, whatever a broker may send.
+# Records from our own batches may always be read back, whatever the limits for brokers are.
 _OUR_OWN = Limits(
     max_headers_per_record=0x7FFFFFFF,
     max_records_per_batch=0x7FFFFFFF,
@@ -63,11 +63,11 @@ class Content(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of records."""
 
     @property
     def size(self) -> int:
-        """About how many bytes they take, uncompressed."""
+        """Approximate size in bytes, uncompressed."""
 
     def build(
         self,
@@ -85,21 +85,21 @@ class Batch:
     """Records of one partition that are sent together.
 
     Args:
-        partition: Where they go.
-        created: When the first record came.
-        builder: The records; by default there are none yet.
-        fate: What becomes of the records; by default that of records which are added one by one.
+        partition: The partition to write to.
+        created: When the first record was added.
+        builder: The records; none by default.
+        fate: Receives the outcome; by default that of records added one by one.
 
     Attributes:
         number: Place among the partition's batches.
-        fate: What becomes of the records.
-        reserved: Bytes of memory it counts for.
-        is_done: Whether its fate is known.
-        numbering: Its place in the broker's book; None as long as it was never taken.
-        topic_id: Id of the topic it was last sent to (KIP-516); None when that is not known.
+        fate: Receives the outcome.
+        reserved: Bytes of `buffer_memory` that it takes.
+        is_done: Whether its outcome is known.
+        numbering: Its sequence numbers; None until it is first taken.
+        topic_id: Id of the topic it was last sent to (KIP-516); None when not known.
         not_before: When it may be taken (again).
-        attempts: How often it was taken.
-        trouble: Why it was not written when it was last sent.
+        attempts: How many times it was taken.
+        trouble: Why the last attempt to write it failed.
     """
 
     __slots__ = (
@@ -154,12 +154,12 @@ class Batch:
         )
 
     def parts(self, most_bytes: int) -> list[Batch]:
-        """Return the same records in several batches; a batch of one record cannot be divided.
+        """Return the same records in several batches; a batch of one record cannot be split.
 
-        Each part has at most half of the records, so that batches of two or more get ever smaller.
+        Each part has at most half of the records, so repeated splitting always ends.
 
         Args:
-            most_bytes: Of a part, before compression; one record may have more.
+            most_bytes: Maximum size of a part, before compression; a single record may exceed it.
         """
         most_records = (self.builder.count + 1) // 2
         builders: list[RecordBatchBuilder] = []
@@ -178,6 +178,6 @@ class Batch:
 
 
 def _payload_size(record: Record) -> int:
-    """Return the bytes of a record that its batch does not save."""
+    """Return the size of a record's key, value and headers, in bytes."""
     size = len(record.key or b"") + len(record.value or b"")
     return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)

@@ -1,4 +1,4 @@
-"""A future of `concurrent.futures` that has kafka-python's calls, too."""
+"""A `concurrent.futures` future that also has kafka-python's methods."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class CalledFuture(Future[T]):
-    """Where something went, once that is known.
+    """A future for the outcome of a delivery.
 
-    Callbacks run in the client's thread and must not block; one that raises is logged by
-    `kohort.client` and hurts nothing else. Cancelling a future does not take back what was sent.
+    Callbacks run in the client's thread and must not block; an exception from one is logged by
+    `kohort.client` and has no other effect. Cancelling a future does not withdraw sent records.
     """
 
     _what: ClassVar[str] = "the record"
@@ -33,37 +33,37 @@ class CalledFuture(Future[T]):
         self._forks = forks()
 
     def is_of_parent(self) -> bool:
-        """Return whether it was made before this process was forked."""
+        """Return whether the future was created before this process was forked."""
         return self._forks != forks()
 
     def result(self, timeout: float | None = None) -> T:
-        """Return the result; wait until it is known.
+        """Wait for the result and return it.
 
         Args:
-            timeout: Seconds to wait at most; None to wait for ever.
+            timeout: Maximum wait in seconds; None for no limit.
 
         Raises:
-            KafkaError: Not all was delivered.
-            TimeoutError: Its fate is not known in time.
-            LocalProtocolError: It was not known when this process was forked from the one that
-                sends, which alone will hear of it.
+            KafkaError: Some records were not delivered.
+            TimeoutError: The outcome is not known in time.
+            LocalProtocolError: The outcome was not known when this process was forked; only the
+                sending process will learn it.
             concurrent.futures.CancelledError: The future was cancelled.
         """
         self._refuse_in_child()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return why not all was delivered, None when it was; `timeout` is in seconds."""
+        """Return the delivery error, None if everything was delivered; `timeout` is in seconds."""
         self._refuse_in_child()
         return super().exception(timeout)
 
     def _refuse_in_child(self) -> None:
-        # Without the future's lock, which a thread of the parent may have had at the fork.
+        # Without the future's lock, which a thread of the parent may have held at the fork.
         if self.is_of_parent() and self._state in {"PENDING", "RUNNING"}:
             raise forked(f"the producer of {self._what}")
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be pickled and copied: the copy would never complete.
+        """Refuse pickling and copying: the copy would never complete.
 
         Raises:
             TypeError: Always.
@@ -74,23 +74,23 @@ class CalledFuture(Future[T]):
         )
 
     def cancel(self) -> bool:
-        """Give up waiting for what becomes of it, unless that is known; it is sent anyway."""
+        """Stop waiting for the outcome, unless it is known; the records are sent anyway."""
         if self.cancelled():
             return True
         if not super().cancel():
             return False
-        self.set_running_or_notify_cancel()  # or `concurrent.futures.wait` goes on waiting
+        self.set_running_or_notify_cancel()  # otherwise `concurrent.futures.wait` keeps waiting
         return True
 
     def get(self, timeout: float | None = None) -> T:
-        """Return the result, as kafka-python's future does.
+        """Wait for the result and return it, like kafka-python's future.
 
         Args:
-            timeout: Seconds to wait at most; None to wait for ever.
+            timeout: Maximum wait in seconds; None for no limit.
 
         Raises:
-            RequestTimedOutError: Its fate is not known in time.
-            KohortError: Not all was delivered.
+            RequestTimedOutError: The outcome is not known in time.
+            KohortError: Some records were not delivered.
         """
         try:
             return self.result(timeout)
@@ -102,7 +102,7 @@ class CalledFuture(Future[T]):
             ) from error
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """Have a function called with this future once it is done.
+        """Call a function with this future once it is done.
 
         Args:
             fn: Called in the client's thread, or at once when the future is done already.
@@ -112,12 +112,12 @@ class CalledFuture(Future[T]):
     def add_callback(
         self, function: Callable[..., object], *args: object, **kwargs: object
     ) -> Self:
-        """Have a function called with the result, as kafka-python's future does.
+        """Call a function with the result, like kafka-python's future.
 
         Args:
             function: Called in the client's thread, or at once when the result is known.
-            args: Given before the result.
-            kwargs: Given as they are.
+            args: Passed before the result.
+            kwargs: Passed unchanged.
 
         Returns:
             The future itself.
@@ -131,7 +131,7 @@ class CalledFuture(Future[T]):
         return self
 
     def add_errback(self, function: Callable[..., object], *args: object, **kwargs: object) -> Self:
-        """Have a function called with why it was not delivered; see `add_callback`."""
+        """Call a function with the delivery error; see `add_callback`."""
 
         def call(_: Future[T]) -> None:
             error = None if self.cancelled() else self.exception()
@@ -152,7 +152,7 @@ def _done(given: object, what: str, call: Callable[[Future[T]], object], future:
     except BaseException as error:
         leave_if_forked(error)
         if not isinstance(error, Exception) and not is_telling():
-            raise  # it was called at once, in a thread of the application's
-        # An exit would otherwise end the thread that all records need.
+            raise  # called at once, in a thread of the application
+        # SystemExit would otherwise end the thread that all records need.
         log.exception("the callback %r of %s raised", given, what)
     leave_if_forked()

@@ -1,4 +1,4 @@
-"""How a producer ends: by `close`, or without it."""
+"""Shutdown of a producer, with or without `close`."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.client")
 
-# How long connections may take to close.
+# How long connections may take to close, in seconds.
 CLOSING_S = 2.0
 
 
 async def flush(
     sender: Sender, late: LateRecords | None, deadline: Deadline, timeout_s: float | None
 ) -> None:
-    """Send what is there, with what callbacks of deliveries have sent, and wait for its fate.
+    """Send all records, including those from delivery callbacks, and wait for their outcome.
 
     Args:
-        sender: Sends it.
-        late: What callbacks have sent.
-        deadline: Until when.
-        timeout_s: What the caller gave, for the text of the error.
+        sender: Sends the records.
+        late: Records that callbacks have sent.
+        deadline: When to give up.
+        timeout_s: The caller's timeout, for the error message.
 
     Raises:
-        RequestTimedOutError: It took longer.
+        RequestTimedOutError: It timed out.
     """
     if late is not None:
         with suppress(TimeoutError):
@@ -51,7 +51,7 @@ async def flush(
 async def close(
     sender: Sender | None, late: LateRecords | None, cluster: Cluster, timeout_s: float | None
 ) -> None:
-    """Send what is there, then close the connections; unacknowledged records fail in time."""
+    """Send all records, then close the connections; records not acknowledged in time fail."""
     deadline = deadline_of(timeout_s)
     if sender is not None and late is not None:
         sender.refuse()
@@ -65,10 +65,10 @@ async def close(
 async def _finish(
     sender: Sender, late: LateRecords, deadline: Deadline, timeout_s: float | None
 ) -> RequestTimedOutError | None:
-    """Send what is there, and what callbacks of deliveries send meanwhile.
+    """Send all records, including those that delivery callbacks send meanwhile.
 
     Returns:
-        What is left when the time is over; None when nothing is.
+        The error for records that are left when time is up; None if there are none.
     """
     try:
         while sender.batches.fatal is None and (late.count or sender.undone()):
@@ -80,7 +80,7 @@ async def _finish(
 
 
 def deadline_of(timeout_s: float | None) -> Deadline:
-    """Return the end of so many seconds; None for no end."""
+    """Return the deadline for a timeout in seconds; None for no limit."""
     return Deadline(None if timeout_s is None else timeout_s * 1000)
 
 
@@ -91,9 +91,9 @@ async def close_alone(
     timeout_s: float,
     transactions: Transactions | None,
 ) -> None:
-    """Send what is there; log what cannot be sent, because no caller reads the futures.
+    """Send all records; log those that cannot be sent, because no caller reads the futures.
 
-    What belongs to an open transaction is not sent but aborted.
+    An open transaction is aborted instead.
     """
     sender.is_alone = transactions is None
     if transactions is not None:

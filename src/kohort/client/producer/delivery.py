@@ -1,4 +1,4 @@
-"""What a producer learns of a record that it sent."""
+"""The outcome of sent records."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.client")
 
-# So many partitions and causes are named when records are lost.
+# How many partitions and causes are named when records are lost.
 _MOST_LOST = 10
-# So many partitions are named in the error of a flush.
+# How many partitions the error of a flush names.
 _SHOWN = 5
 _UNSURE = "the records were sent and may have been written"
 
 
-# The process in which a thread tells futures, while it does.
+# The process in which a thread is completing futures.
 _telling = threading.local()
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went.
+    """Where a record was written.
 
     Attributes:
         topic: Its topic.
         partition: Its partition.
-        offset: Its offset; -1 when the broker did not say (acks 0).
-        timestamp: Milliseconds since the epoch, the broker's if that is the topic's rule.
+        offset: Its offset; -1 when the broker did not report it (acks 0).
+        timestamp: Milliseconds since the epoch; the broker's time if the topic is configured so.
     """
 
     topic: str
@@ -61,20 +61,20 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Completable(Protocol[T_contra]):
-    """What gets the outcome of a record, or of a table: a future."""
+    """A future that receives the outcome of a record or a table."""
 
     def set_result(self, result: T_contra, /) -> None:
-        """Take where it went."""
+        """Set the result."""
 
     def set_exception(self, exception: Exception, /) -> None:
-        """Take why it was not delivered."""
+        """Set the delivery error."""
 
     def done(self) -> bool:
         """Whether it was cancelled."""
 
 
 def tell(future: Completable[T], outcome: T | Exception) -> None:
-    """Complete a future, unless its owner has cancelled it."""
+    """Complete a future, unless it was cancelled."""
     try:
         if isinstance(outcome, Exception):
             future.set_exception(outcome)
@@ -86,7 +86,7 @@ def tell(future: Completable[T], outcome: T | Exception) -> None:
 
 
 def tell_all(watchers: Iterable[Watcher]) -> None:
-    """Complete the futures of records whose fate is known; none of them can hurt the others."""
+    """Complete the futures of records with a known outcome; errors in one do not affect others."""
     for delivery, future in watchers:
         outcome = delivery.outcome()
         assert outcome is not None
@@ -94,28 +94,28 @@ def tell_all(watchers: Iterable[Watcher]) -> None:
 
 
 def tell_safely(future: Completable[T], outcome: T | Exception) -> None:
-    """Complete a future in the client's thread, which goes on whatever its callbacks do."""
+    """Complete a future in the client's thread, which continues whatever the callbacks do."""
     outer, _telling.pid = getattr(_telling, "pid", None), os.getpid()
     try:
         tell(future, outcome)
     except BaseException as error:
         leave_if_forked(error)
-        # An exit out of a callback would otherwise end the thread that all records need.
+        # SystemExit from a callback would otherwise end the thread that all records need.
         log.exception("a callback of a delivery raised: %s", outcome)
     leave_if_forked()
     _telling.pid = outer
 
 
 def is_telling() -> bool:
-    """Whether this thread is a client's, which completes futures just now."""
+    """Whether this is a client's thread that is completing futures."""
     return getattr(_telling, "pid", None) is not None
 
 
 def leave_if_forked(error: BaseException | None = None) -> None:
-    """End this process if a callback in the client's thread has forked, and this is the child.
+    """End this process if a callback in the client's thread has forked and this is the child.
 
-    It would go on in the parent's loop, on the parent's sockets. What the child owes to the parent
-    alone, as the hooks of `atexit`, is not run.
+    The child would otherwise continue in the parent's loop, on the parent's sockets. Exit handlers
+    such as those of `atexit` do not run: they belong to the parent.
 
     Args:
         error: What the callback raised; None when it returned.
@@ -145,23 +145,23 @@ def _leave(error: BaseException | None) -> NoReturn:
         os._exit(status)
 
 
-DEFECT = "a defect in the producer: please report it; the records that it concerns fail"
+DEFECT = "a bug in the producer: please report it; the affected records fail"
 
 
 def closed() -> LocalProtocolError:
-    """Return the error of a record that comes too late."""
+    """Return the error of a record that is sent after closing."""
     return LocalProtocolError("the producer is closed")
 
 
 def broken(error: Exception) -> LocalProtocolError:
-    """Return the error of records that failed for an unexpected exception."""
-    made = LocalProtocolError(f"a defect in the producer: {type(error).__name__}: {error}")
+    """Return the error of records that failed because of an unexpected exception."""
+    made = LocalProtocolError(f"a bug in the producer: {type(error).__name__}: {error}")
     made.__cause__ = error
     return made
 
 
 def unsure(error: KohortError) -> KohortError:
-    """Return the error of records that were sent and got no answer that tells their fate."""
+    """Return the error of records that were sent but have an unknown outcome."""
     made: KohortError
     if isinstance(error, RequestTimedOutError):
         made = RequestTimedOutError(f"{error.message}; {_UNSURE}")
@@ -182,18 +182,18 @@ def unsure(error: KohortError) -> KohortError:
 def not_in_time(
     batches: Iterable[Batch], timeout_s: float | None, cause: KohortError | None
 ) -> RequestTimedOutError:
-    """Return the error of a flush that ended before the fate of all records was known.
+    """Return the error of a flush that ended before the outcome of all records was known.
 
     Args:
-        batches: Those whose fate is not known.
-        timeout_s: What the caller gave.
-        cause: Why they are not written, as far as that is known.
+        batches: The batches without a known outcome.
+        timeout_s: The caller's timeout, in seconds.
+        cause: Why they are not written, if known.
     """
     left: Counter[str] = Counter()
     for batch in batches:
         left[f"{batch.partition.topic}-{batch.partition.partition}"] += batch.builder.count
     where = ", ".join(f"{name}: {count}" for name, count in left.most_common(_SHOWN))
-    more = f" and {len(left) - _SHOWN} partitions more" if len(left) > _SHOWN else ""
+    more = f" and {len(left) - _SHOWN} more partitions" if len(left) > _SHOWN else ""
     return RequestTimedOutError(
         f"{left.total()} records were not acknowledged in {timeout_s or 0:g} s ({where}{more})"
         + (f": {cause}" if cause else "")
@@ -205,8 +205,8 @@ def too_old(batch: Batch, timeout_ms: int, cause: KohortError | None) -> Request
 
     Args:
         batch: The batch.
-        timeout_ms: How old it was allowed to become.
-        cause: Why it was not written, as far as that is known.
+        timeout_ms: The maximum age of the batch, in milliseconds.
+        cause: Why it was not written, if known.
     """
     topic, partition = batch.partition
     error = RequestTimedOutError(
@@ -222,7 +222,7 @@ def no_room(config: ProducerConfig, cause: KohortError | None) -> RequestTimedOu
 
     Args:
         config: Settings.
-        cause: Why other records are not written, as far as that is known.
+        cause: Why other records are not written, if known.
     """
     why = cause or "records are added faster than the brokers take them"
     error = RequestTimedOutError(
@@ -234,20 +234,20 @@ def no_room(config: ProducerConfig, cause: KohortError | None) -> RequestTimedOu
 
 
 class LostRecords:
-    """Logs records that were not delivered, where no caller reads their futures."""
+    """Logs undelivered records when no caller reads their futures."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[TopicPartition, str]] = Counter()
 
     def note(self, partition: TopicPartition, count: int, error: KohortError) -> None:
-        """Count records."""
+        """Count lost records."""
         self._counts[partition, str(error)] += count
 
     def log(self) -> None:
-        """Log how many there were, where and why."""
+        """Log how many records were lost, where and why."""
         for (partition, why), count in self._counts.most_common(_MOST_LOST):
             where = f"{partition.topic}-{partition.partition}"
             log.warning("%d records for %s are lost: %s", count, where, why)
         if self._counts:
             total = self._counts.total()
-            log.warning("%d records are lost in all, of a producer that was not closed", total)
+            log.warning("%d records are lost in total, from a producer that was not closed", total)

@@ -10,29 +10,29 @@ from kohort.client.producer.called_future import CalledFuture
 from kohort.client.producer.delivery import RecordMetadata, tell
 from kohort.errors import KohortError
 
-# What `Future.__init__` sets. A future has none of it until the first wait or callback.
+# Attributes set by `Future.__init__`. They are missing until the first wait or callback.
 _STATE = frozenset(vars(Future()))
 
 
 class DeliveryFuture(Delivery, CalledFuture[RecordMetadata]):
-    """Where a record went, once that is known; a `concurrent.futures.Future` in every respect.
+    """The future result of `send`; a full `concurrent.futures.Future`.
 
-    `asyncio.wrap_future`, `concurrent.futures.wait` and `as_completed` take it. Its lock and its
-    state are made upon the first wait, callback or cancellation. Callbacks run in the
-    client's thread and must not block; one that raises is logged and hurts no other record.
-    Cancelling a future does not take its record back.
+    `asyncio.wrap_future`, `concurrent.futures.wait` and `as_completed` accept it. Its lock and
+    state are created on the first wait, callback or cancellation. Callbacks run in the client's
+    thread and must not block; an exception from one is logged and affects no other record.
+    Cancelling a future does not withdraw its record.
     """
 
     @classmethod
     def detached(cls) -> Self:
-        """Make the future of a record that is in no batch yet; its holder settles it."""
+        """Make the future of a record that is in no batch yet; the holder must complete it."""
         future = cls()
         CalledFuture.__init__(future)
         future.is_watched = True
         return future
 
     def __getattr__(self, name: str) -> object:
-        """Make the state of the future when it is first needed."""
+        """Create the state of the future when it is first needed."""
         if name not in _STATE:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         own = vars(self)
@@ -45,24 +45,24 @@ class DeliveryFuture(Delivery, CalledFuture[RecordMetadata]):
                 return own[name]
 
     def is_of_parent(self) -> bool:
-        """Return whether it was made before this process was forked."""
+        """Return whether the future was created before this process was forked."""
         return Delivery.is_of_parent(self) or ("_forks" in vars(self) and super().is_of_parent())
 
     def done(self) -> bool:
-        """Return whether the record's fate is known, or the future was cancelled."""
+        """Return whether the record's outcome is known, or the future was cancelled."""
         if self.is_watched:
             return super().done()
         return self.outcome() is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Return where the record went; wait until that is known.
+        """Wait for the outcome and return where the record was written.
 
         Args:
-            timeout: Seconds to wait at most; None to wait for ever.
+            timeout: Maximum wait in seconds; None for no limit.
 
         Raises:
             KafkaError: The record was not delivered.
-            TimeoutError: Its fate is not known in time.
+            TimeoutError: The outcome is not known in time.
             concurrent.futures.CancelledError: The future was cancelled.
         """
         outcome = None if self.is_watched else self.outcome()
@@ -73,7 +73,7 @@ class DeliveryFuture(Delivery, CalledFuture[RecordMetadata]):
         return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return why the record was not delivered, None when it was; `timeout` is in seconds."""
+        """Return the delivery error, None if the record was delivered; `timeout` is in seconds."""
         outcome = None if self.is_watched else self.outcome()
         if outcome is None:
             return super().exception(timeout)

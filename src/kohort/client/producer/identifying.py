@@ -1,4 +1,4 @@
-"""How a producer becomes one that the brokers know (KIP-98)."""
+"""Getting the producer id of an idempotent producer (KIP-98)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from kohort.errors import KafkaError, KohortError, RemoteProtocolError, with_rig
 from kohort.wire.messages.producer_ids import InitProducerIdRequest
 
 _MAX_INT32: Final = 0x7FFFFFFF
-# Since Kafka 2.8 the right to write to any topic is enough (KIP-679).
+# Since Kafka 2.8, permission to write to any topic is sufficient (KIP-679).
 _RIGHT: Final = "WRITE to the topic, or before Kafka 2.8 to IDEMPOTENT_WRITE in"
 
 
 class Identifying:
-    """Asks for a producer id in the background.
+    """Requests a producer id in the background.
 
-    A missing right does not end it: it asks again for the records that come later.
+    A missing permission does not end it: it asks again when later records arrive.
 
     Args:
         config: Settings.
         cluster: The brokers.
-        done: Called with what came of it, and whether records had waited when it was asked.
+        done: Called with the outcome, and whether records were waiting when the request began.
 
     Attributes:
-        trouble: Why the last attempt has failed.
+        trouble: Why the last attempt failed.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Identifying:
         self.trouble: KohortError | None = None
 
     def ask(self, *, is_wanted: bool) -> None:
-        """Ask, unless that goes on; after a refusal, only where records wait.
+        """Request an id unless a request is running; after a refusal, only if records wait.
 
         Args:
             is_wanted: Whether records wait.
@@ -63,7 +63,7 @@ class Identifying:
             outcome = error
         self._is_refused = isinstance(outcome, KohortError) and is_denied(outcome)
         if self._is_refused:
-            self.task = None  # the right may be there when the next record comes
+            self.task = None  # the permission may be granted before the next record
         self._done(outcome, is_wanted)
 
     def _note(self, error: KohortError) -> None:
@@ -73,12 +73,12 @@ class Identifying:
 async def identity_of(
     config: ProducerConfig, cluster: Cluster, note: Callable[[KohortError], None]
 ) -> Identity:
-    """Ask the brokers for a producer id until there is one.
+    """Ask the brokers for a producer id until one is assigned.
 
     Args:
         config: Settings.
         cluster: The brokers.
-        note: Called with why an attempt has failed.
+        note: Called with the error of each failed attempt.
 
     Raises:
         KohortError: Waiting does not help.
@@ -91,7 +91,7 @@ async def identity_of(
             note(error)
             if needs_help(error) and not isinstance(error, RemoteProtocolError):
                 raise
-        except Exception as error:  # noqa: BLE001  # a defect; it is logged
+        except Exception as error:  # noqa: BLE001  # a bug; it is logged
             cluster.troubles.note_defect("asking for a producer id", error)
             note(broken(error))
         await asyncio.sleep(pause.next_s())

@@ -1,4 +1,4 @@
-"""Records that callbacks of deliveries send, on the loop itself: they must not block it."""
+"""Records that delivery callbacks send on the loop itself, which they must not block."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _Late: TypeAlias = tuple[NewRecord, int, DeliveryFuture, Deadline]
 
 
 class LateRecords:
-    """Waits for metadata and for memory in place of who sends records, in the order of a topic.
+    """Waits for metadata and memory on behalf of callbacks; keeps the order within a topic.
 
     Args:
-        config: Settings; as much as `buffer_memory` may wait here, too.
-        sender: Takes the records.
+        config: Settings; up to another `buffer_memory` bytes may wait here.
+        sender: Receives the records.
     """
 
     def __init__(self, config: ProducerConfig, sender: Sender) -> None:
@@ -35,10 +35,10 @@ class LateRecords:
         self._why: KohortError | None = None
 
     def add(self, record: NewRecord) -> DeliveryFuture:
-        """Pass a record on, at once if that can be.
+        """Pass a record on, at once if possible.
 
         Raises:
-            KafkaError: The record cannot be sent, or too much waits already.
+            KafkaError: The record cannot be sent, or the queue is full.
         """
         self._sender.batches.check()
         topic, value, key, headers, _, _ = record
@@ -66,26 +66,26 @@ class LateRecords:
 
     @property
     def count(self) -> int:
-        """How many records wait."""
+        """Number of waiting records."""
         return sum(map(len, self._queues.values()))
 
     async def passed_on(self) -> None:
-        """Wait until nothing that is here now waits any longer."""
+        """Wait until all records that are queued now are passed on."""
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def close(self, why: KohortError | None = None) -> None:
-        """Fail what still waits.
+        """Fail all waiting records.
 
         Args:
-            why: The error; by default that of a producer that is closed.
+            why: The error; by default that the producer is closed.
         """
         self._why = why
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for topic in list(self._queues):  # a task that never began has reported nothing
+        for topic in list(self._queues):  # a task that never started has reported nothing
             self._give_up(topic)
         self._why = None
 

@@ -1,4 +1,4 @@
-"""Batches as requests to produce them, and the answers to those."""
+"""Produce requests for batches, and their answers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from kohort.wire.messages.produce import (
 def produce_request(
     batches: Iterable[Batch], config: ProducerConfig, timeout_ms: int
 ) -> ProduceRequest:
-    """Return the request that brings batches to their broker.
+    """Return the Produce request for batches.
 
     Args:
-        batches: At most one of each partition.
+        batches: At most one per partition.
         config: Settings.
-        timeout_ms: How long the broker may wait for replicas.
+        timeout_ms: How long the broker may wait for replicas, in milliseconds.
     """
     transaction = config.transactional_id
     topics: dict[tuple[str, UUID], list[PartitionProduceData]] = {}
@@ -50,7 +50,7 @@ def produce_request(
 def answers_of(
     request: ProduceRequest, response: ProduceResponse
 ) -> Mapping[TopicPartition, PartitionProduceResponse]:
-    """Return what the broker says of each partition."""
+    """Return the broker's answer for each partition."""
     names = {topic.topic_id: topic.name for topic in request.topic_data if topic.topic_id.int}
     return {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
@@ -60,24 +60,24 @@ def answers_of(
 
 
 def refusal_of(partition: TopicPartition, answer: PartitionProduceResponse) -> KafkaError:
-    """Return what the broker says against a batch."""
+    """Return the error with which the broker refuses a batch."""
     texts = [named(partition), told_by_server(answer.error_message)]
     code = answer.error_code
-    if code == ErrorCode.UNKNOWN_TOPIC_ID:  # programs know topics by name
+    if code == ErrorCode.UNKNOWN_TOPIC_ID:  # applications know topics by name
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     said = ": ".join(text for text in texts if text)
     return KafkaError(code, with_right(code, said, "WRITE"))
 
 
 def named(partition: TopicPartition) -> str:
-    """Return a partition as messages have it."""
+    """Return the name of a partition in messages."""
     return f"{partition.topic}-{partition.partition}"
 
 
 def reasons_of(
     partition: TopicPartition, answer: PartitionProduceResponse
 ) -> dict[int, KohortError]:
-    """Return why the broker refuses records of a batch, by their place in it (KIP-467)."""
+    """Return why the broker refuses records of a batch, by their index in it (KIP-467)."""
     where = named(partition)
     return {
         each.batch_index: KafkaError(

@@ -1,4 +1,4 @@
-"""Wait for memory of a producer: its threads and the tasks of its loop queue here."""
+"""Waiting for a producer's memory: threads and tasks of the loop queue here."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ENOUGH_BYTES = 1_048_576
 
 
 class Room:
-    """Lets those wait who have something to add when `buffer.memory` is full.
+    """Makes callers wait while `buffer.memory` is full.
 
     Args:
-        batches: Where it is added.
-        buffer_memory: Its bytes.
-        progress: Set for a moment whenever memory may have become free; on the loop.
-        wake: Has the loop look at the batches, from any thread.
+        batches: Where records are added.
+        buffer_memory: Its size in bytes.
+        progress: Set briefly whenever memory may have become free; on the loop.
+        wake: Makes the loop check the batches; callable from any thread.
     """
 
     def __init__(
@@ -33,24 +33,24 @@ class Room:
         self._buffer_memory = buffer_memory
         self._progress = progress
         self._wake = wake
-        self._room = threading.Condition()  # re-entrant: a signal handler may send, too
+        self._room = threading.Condition()  # re-entrant: a signal handler may call `send`
         self._threads = 0
         self._tasks = 0
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody waits."""
+        """Whether a thread or task waits."""
         return self._threads + self._tasks > 0
 
     def _wanted(self, size: int) -> int:
-        # A thread that waited adds several records then; else it would wait again for each.
+        # A thread that waited can then add several records instead of waiting again for each.
         return max(size, min(_ENOUGH_BYTES, self._buffer_memory // 4))
 
     def wait(self, size: int, deadline: Deadline) -> bool:
-        """Block this thread until there is room for `size` bytes; return whether there is."""
+        """Block this thread until `size` bytes are free; return whether they are."""
         wanted = self._wanted(size)
         with self._room:
-            # Said before the first look, or a release between the two would go unnoticed.
+            # Set before the first check, or a release in between would go unnoticed.
             self._threads += 1
             self._wake()
             try:
@@ -61,7 +61,7 @@ class Room:
                 self._threads -= 1
 
     async def wait_on_loop(self, size: int, deadline: Deadline) -> bool:
-        """Wait until there is room for `size` bytes; return whether there is."""
+        """Wait until `size` bytes are free; return whether they are."""
         wanted = self._wanted(size)
         self._tasks += 1
         self._wake()
@@ -76,7 +76,7 @@ class Room:
         return True
 
     def tell(self) -> None:
-        """Have threads look whether there is room now."""
+        """Make waiting threads check for free memory."""
         if self._threads:
             with self._room:
                 self._room.notify_all()

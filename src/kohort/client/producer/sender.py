@@ -1,7 +1,7 @@
-"""What a producer does behind `send`: takes batches, sends them, and tells what became of them.
+"""The background of a producer: takes batches, sends them, and reports the outcome.
 
-It runs on one loop; records may be added from any thread. A record costs no hand-over of its own:
-the loop is woken when a batch is full, and when there is one after there was none.
+It runs on one loop; records may be added from any thread. The loop is not woken for each record:
+only when a batch is full, and for the first record after a pause.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 
 
 class Sender:
-    """Sends records of one producer.
+    """Sends the records of one producer.
 
     Args:
         config: Settings.
         cluster: The brokers.
-        notify: Has the loop call a function, from any thread.
+        notify: Makes the loop call a function; callable from any thread.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Sender:
         self._requests: dict[asyncio.Task[None], int] = {}
         self._identifying = Identifying(config, cluster, self._identified)
         self._loop_task: asyncio.Task[None] | None = None
-        # No caller reads the futures any more: log what could not be delivered.
+        # Set when no caller reads the futures: log undelivered records.
         self.is_alone = False
         self._lost = LostRecords()
         cluster.on_metadata.append(self._wake.set)
@@ -110,7 +110,7 @@ class Sender:
     # --------------------------------------------------------------------- from any thread
 
     def lacks(self, topic: str, partition: int | None) -> bool:
-        """Return whether a topic is not known, or a partition of it."""
+        """Return whether a topic, or a partition of it, is not known."""
         count = self.batches.partitions_of(topic)
         return count is None or (partition is not None and partition >= count)
 
@@ -121,17 +121,17 @@ class Sender:
     # ------------------------------------------------------------------------- on the loop
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._loop_task = asyncio.create_task(self._run())
         self._cluster.request_refresh()  # from now on every metadata.max.age.ms
 
     async def add(self, given: NewRecord, deadline: Deadline) -> Delivery:
-        """Add a record once topic, partition and memory are there.
+        """Add a record once its topic, partition and memory are available.
 
         Raises:
-            KafkaError: They are not there in time, or the record cannot be sent.
-            TypeError: An argument has a type that does not fit.
-            ValueError: A number is out of its range.
+            KafkaError: They are not available in time, or the record cannot be sent.
+            TypeError: An argument has the wrong type.
+            ValueError: A number is out of range.
         """
         topic, value, key, headers, partition, _ = given
         while (delivery := self.batches.add(Delivery, *given)) is None:
@@ -144,7 +144,7 @@ class Sender:
         return delivery
 
     def undone(self) -> list[Batch]:
-        """Return all batches whose fate is not known; none of them waits for more records."""
+        """Return all batches without a known outcome; none of them accepts more records."""
         self.batches.seal_all()
         self._collect()
         return self._accumulator.undone()
@@ -153,14 +153,14 @@ class Sender:
         return any(batch.partition.topic == topic for batch in self.undone())
 
     async def flush(self, deadline: Deadline, timeout_s: float | None) -> None:
-        """Wait until the fate of all records added so far is known.
+        """Wait until the outcome of all records added so far is known.
 
         Args:
-            deadline: Until when.
-            timeout_s: What the caller gave, for the text of the error.
+            deadline: When to give up.
+            timeout_s: The caller's timeout, for the error message.
 
         Raises:
-            RequestTimedOutError: That took too long.
+            RequestTimedOutError: It timed out.
         """
         batches = self.undone()
         self._wake.set()
@@ -171,20 +171,20 @@ class Sender:
                         await self._progress.wait()
         except TimeoutError:
             if all(batch.fate.is_settled for batch in batches):
-                return  # in the very moment in which the time was over
+                return  # finished just as the time ran out
             cause = self._why_undone()
             raise not_in_time(self._accumulator.undone(), timeout_s, cause) from cause
 
     def refuse(self) -> None:
-        """Take no more records, except from callbacks of deliveries, which run on this thread."""
+        """Accept no more records, except from delivery callbacks, which run on this thread."""
         self.batches.refusal = closed()
         self.room.tell()
 
     async def close(self, late: KohortError | None) -> None:
-        """End; what is still there fails.
+        """Stop; remaining records fail.
 
         Args:
-            late: Why something is left; None when nothing is.
+            late: Why records are left; None when there are none.
         """
         why = self.batches.fatal = self.batches.fatal or late or closed()
         self.room.tell()
@@ -194,7 +194,7 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._abandon(why)
-        for batch in self._accumulator.undone():  # a task that never began has reported nothing
+        for batch in self._accumulator.undone():  # a task that never started has reported nothing
             self._give_up(batch, why)
         self._pulse()
         self._lost.log()
@@ -212,7 +212,7 @@ class Sender:
                 continue
 
     def _turn_or_end(self, now: int) -> int | None:
-        """Take a turn; when it breaks down, all records fail: else they would wait for ever."""
+        """Take a turn; if it raises, all records fail: otherwise they would wait forever."""
         try:
             return self._turn(now)
         except Exception as error:
@@ -222,10 +222,10 @@ class Sender:
             return None
 
     def _turn(self, now: int) -> int | None:
-        """Give up what is too old and send what is ready; return when to look again."""
+        """Give up expired batches and send ready ones; return when to check again."""
         open_due = self.batches.seal_due(now)
         if self.room.is_wanted and not self._requests:
-            self.batches.seal_all()  # they are all that can make room; Java sends them, too
+            self.batches.seal_all()  # only they can free memory; Java sends them, too
         self._collect()
         for batch in self._accumulator.expired(now):
             self._fail(batch, self._timed_out(batch))
@@ -243,7 +243,7 @@ class Sender:
         return min((each for each in (open_due, due) if each is not None), default=None)
 
     def _why_over(self) -> KohortError | None:
-        """Return why nothing more is sent."""
+        """Return why sending has stopped."""
         return self.batches.fatal
 
     def _collect(self) -> None:
@@ -277,7 +277,7 @@ class Sender:
             self._accumulator.identity = outcome
         elif not is_denied(outcome):
             self.batches.fatal = self.batches.fatal or outcome
-        elif was_wanted:  # else records that came meanwhile may have the right by now
+        elif was_wanted:  # otherwise the permission may exist for records that came since
             self._abandon_what_can_be(outcome)
         self._wake.set()
 
@@ -307,9 +307,9 @@ class Sender:
             self._pulse()
 
     def _end_late(self, batches: Iterable[Batch]) -> list[asyncio.TimerHandle]:
-        """Have batches end that become too old before their request does; it goes on without them.
+        """Schedule the end of batches that expire before their request; it continues without them.
 
-        A request that is given up early closes its connection, and others wait there for answers.
+        Giving up a request early closes its connection, where other requests wait for answers.
         """
         loop, end = asyncio.get_running_loop(), self.now_ms() + self._config.request_timeout_ms
         dues = ((batch, self._accumulator.deadline(batch)) for batch in batches)
@@ -321,7 +321,7 @@ class Sender:
             self._wake.set()
 
     def _unsettled(self, batches: Iterable[Batch]) -> list[Batch]:
-        """Return those of a request's batches that nothing was decided about yet."""
+        """Return the undecided batches of a request."""
         return [batch for batch in batches if self._accumulator.is_in_flight(batch)]
 
     def _give_up_all(self, batches: Iterable[Batch], error: KohortError) -> None:
@@ -345,7 +345,7 @@ class Sender:
         self._settle(batches, answers_of(request, response))
 
     def _newest(self, has_ids: bool) -> int | None:
-        """Return the newest version of a Produce request; None for no bound."""
+        """Return the newest version of a Produce request to use; None for no limit."""
         return None if has_ids else PRODUCE_BY_NAME
 
     def _settle(
@@ -356,7 +356,7 @@ class Sender:
         for batch in self._unsettled(batches):
             try:
                 self._settle_one(batch, answers.get(batch.partition))
-            except Exception as error:  # the others have answers of their own
+            except Exception as error:  # the other batches have answers of their own
                 log.exception(DEFECT)
                 self._give_up_all([batch], broken(error))
 
@@ -384,11 +384,11 @@ class Sender:
             self._again_or_fail(batch, refused)
 
     def _fenced(self, error: KafkaError) -> None:
-        """Note that the broker shuts this producer out."""
+        """Note that the broker has fenced this producer."""
         self.batches.fatal = error
 
     def _refuse(self, batch: Batch, code: int, reasons: dict[int, KohortError]) -> None:
-        """KIP-467: the broker takes nothing of a batch with a record that it does not take."""
+        """KIP-467: the broker refuses a whole batch because of one record."""
         where = named(batch.partition)
         self._note_failed(batch, KafkaError(code, where))
         self._accumulator.gave_up(batch)
@@ -398,7 +398,7 @@ class Sender:
         self._pulse()
 
     def _divide(self, batch: Batch) -> None:
-        """KIP-126: what is too large together is sent in parts of at most half the size."""
+        """KIP-126: a batch that is too large is sent in parts of at most half the size."""
         most = min(self._config.batch_size, batch.builder.size // 2)
         self._accumulator.divide(batch, batch.parts(most))
 
@@ -412,7 +412,8 @@ class Sender:
 
     def _again_or_fail(self, batch: Batch, error: KohortError, *, is_answer: bool = True) -> None:
         if not may_pass(error):
-            # Without an answer, only what was refused before it could be sent is surely unwritten.
+            # Without an answer, only a batch refused before it could be sent is certainly not
+            # written.
             is_sure = isinstance(error, KafkaError) and (is_answer or batch.attempts == 1)
             self._give_up(batch, error if is_sure else unsure(error))
         elif self._accumulator.deadline(batch) <= self.now_ms():
@@ -438,7 +439,7 @@ class Sender:
         self._fail(batch, error)
 
     def failed(self, error: KohortError) -> None:
-        """Note that a record will not be written; from any thread."""
+        """Note that a record will not be written; callable from any thread."""
 
     def _note_failed(self, batch: Batch, error: KohortError) -> None:
         self.measures.failed(batch, self.now_ms())
@@ -464,7 +465,7 @@ class Sender:
                 self._fail(batch, unsure(why) if batch.attempts else why)
 
     def _abandon_what_can_be(self, why: KohortError) -> None:
-        """As `_abandon`, after a turn broke down: what broke it may do so once more."""
+        """Like `_abandon`, after a turn raised: the same error may occur again."""
         try:
             self._abandon(why)
         except Exception:
@@ -482,7 +483,7 @@ class Sender:
         return too_old(batch, self._config.delivery_timeout_ms, cause or self._trouble(batch))
 
     def no_room(self) -> RequestTimedOutError:
-        """Return the error of a record for which no memory became free; from any thread."""
+        """Return the error of a record for which no memory became free; for any thread."""
         return no_room(self._config, self._why_undone())
 
     def _why_undone(self) -> KohortError | None:
@@ -490,7 +491,7 @@ class Sender:
         return next((each for each in causes if each is not None), None)
 
     def _trouble(self, batch: Batch) -> KohortError | None:
-        """Return the last thing that was said about why a batch is not written."""
+        """Return the last error that kept a batch from being written."""
         unidentified = None if self._accumulator.identity else self._identifying.trouble
         causes = batch.trouble, self._cluster.unreachable, unidentified
         said = next((each for each in causes if each is not None), None)

@@ -1,4 +1,4 @@
-"""The topics that a producer sends to: found when first used, kept up to date afterwards."""
+"""The topics that a producer sends to: looked up on first use, then kept up to date."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from kohort.client.producer.delivery import unsure
 from kohort.errors import ErrorCode, KafkaError, KohortError, with_right
 from kohort.types import TopicPartition
 
-# How long a broker may lag behind the one that has added a partition.
+# How long other brokers may not know a partition that was just added, in milliseconds.
 _GROWS_MS = 2_000
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class ProducerTopics:
-    """Tells `OpenBatches` how many partitions there are; on the loop.
+    """Keeps `OpenBatches` informed of partition counts; on the loop.
 
     Args:
         config: Settings.
         cluster: The brokers.
-        batches: Told.
-        waits: Says whether records for a topic are not written yet.
+        batches: Receives the counts.
+        waits: Returns whether records for a topic are still waiting.
 
     Attributes:
-        denied: Topics that the user may not write to, as the last metadata have them.
+        denied: Topics that the user may not write to, according to the last metadata.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ProducerTopics:
         self._cluster = cluster
         self._batches = batches
         self._waits = waits
-        self._searched: dict[str, int] = {}  # how many calls wait for a topic
+        self._searched: dict[str, int] = {}  # number of calls that wait for a topic
         self.denied: frozenset[str] = frozenset()
         cluster.on_metadata.append(self._update)
 
@@ -59,17 +59,17 @@ class ProducerTopics:
         return len(known.partitions) if known and not known.error_code else 0
 
     async def find(self, topic: str, partition: int | None, deadline: Deadline) -> None:
-        """Wait until a topic is there.
+        """Wait until a topic is available.
 
         Args:
             topic: The topic.
-            partition: The partition it must have; None for any. Brokers have 2 seconds to tell of
-                one that was just added: not all of them know it when its creation is answered.
-            deadline: Until when.
+            partition: The partition it must have; None for any. A new partition may take up to 2
+                seconds to appear: not all brokers know it when its creation is answered.
+            deadline: When to give up.
 
         Raises:
-            KafkaError: It is not there in time, may not be used, or no broker answers.
-            ValueError: No topic can have that name.
+            KafkaError: It is not available in time, may not be used, or no broker answers.
+            ValueError: The name is not a valid topic name.
         """
         arguments.topic(topic)
         self._searched[topic] = self._searched.get(topic, 0) + 1
@@ -83,7 +83,7 @@ class ProducerTopics:
                 self._watch()
 
     def _watch(self) -> None:
-        """Have the brokers asked about what is used, and not for ever about what was given up."""
+        """Request metadata of topics in use, and stop for topics that were given up."""
         used = {
             each
             for each in self._batches.topics()
@@ -106,7 +106,7 @@ class ProducerTopics:
             try:
                 await self._cluster.refresh(deadline)
             except KafkaError as late:
-                # A broker that answered before is only late: what it said is the better reason.
+                # A broker that answered before is only late: its answer is the better reason.
                 raise (self._cluster.unreachable or error) from late
         count = self._count(topic)
         self._batches.set_partitions(topic, count)
@@ -117,7 +117,7 @@ class ProducerTopics:
             )
 
     async def _wait_for(self, topic: str, partition: int, deadline: Deadline) -> None:
-        """Ask for a partition of a topic until it is there, or should have been."""
+        """Ask for a partition until it exists, or should exist by this time."""
         pause = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
         grown = Deadline(_GROWS_MS)
         await self._cluster.refresh(deadline)
@@ -140,13 +140,13 @@ class ProducerTopics:
         return KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, text)
 
     def denial(self, batch: Batch) -> KohortError:
-        """Return the error of a batch for a topic that the user may not write to any more."""
+        """Return the error of a batch for a topic that the user may no longer write to."""
         topic, partition = batch.partition
         error = KafkaError(_DENIED, with_right(_DENIED, f"{topic}-{partition}", "WRITE"))
         return unsure(error) if batch.attempts else error
 
     def trouble(self, partition: TopicPartition) -> KafkaError | None:
-        """Return why a partition cannot be produced to, as far as the brokers' metadata says."""
+        """Return why a partition cannot be produced to, according to metadata."""
         topic = self._cluster.metadata.topics.get(partition.topic)
         where = f"{partition.topic}-{partition.partition}"
         if topic is None or topic.error_code:

@@ -215,7 +215,7 @@ async def test_an_id_that_may_not_be_used_can_be_asked_for_again(
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     async with producing(monkeypatch) as (producer, coordinating):
         coordinating.says[InitProducerIdRequest] = [code]
-        with pytest.raises(KafkaError, match="the right to WRITE") as caught:
+        with pytest.raises(KafkaError, match="permission to WRITE") as caught:
             await producer.begin_transaction()
         assert caught.value.code == code
         await producer.begin_transaction()
@@ -281,7 +281,7 @@ async def test_another_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None
         coordinating.says[EndTxnRequest] = [ErrorCode.POLICY_VIOLATION]
         calls: list[Callable[[], Any]] = [producer.commit_transaction, producer.begin_transaction]
         for call in calls:
-            with pytest.raises(KafkaError, match="make a new one") as caught:
+            with pytest.raises(KafkaError, match="create a new one") as caught:
                 await call()
             assert caught.value.code == ErrorCode.POLICY_VIOLATION
             assert caught.value.fatal

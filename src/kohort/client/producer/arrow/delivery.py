@@ -1,4 +1,4 @@
-"""What became of the rows of one `send_arrow`."""
+"""The outcome of one `send_arrow`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.client")
 
 NOT_ADDED = -1
-"""Stands for the partition of rows that were not added to any."""
+"""Partition number for rows that were not added to any partition."""
 
 _MOST_NAMED = 5
 
 
 class PartitionRows(Struct, frozen=True):
-    """The rows that one partition got.
+    """The rows that were written to one partition.
 
     Attributes:
-        rows: How many.
-        first_offset: Offset of the first of them; -1 when the broker did not say (acks 0).
-        last_offset: Offset of the last. Records of others may be in between.
+        rows: Number of rows.
+        first_offset: Offset of the first row; -1 when the broker did not report it (acks 0).
+        last_offset: Offset of the last row. Records of other producers may be in between.
     """
 
     rows: int
@@ -39,12 +39,12 @@ class PartitionRows(Struct, frozen=True):
 
 
 class ArrowDelivery(Struct, frozen=True):
-    """Where the rows of one `send_arrow` went.
+    """Where the rows of one `send_arrow` were written.
 
     Attributes:
         topic: Their topic.
-        rows: How many were delivered.
-        partitions: What each partition got.
+        rows: Number of delivered rows.
+        partitions: The rows written to each partition.
     """
 
     topic: str
@@ -53,11 +53,11 @@ class ArrowDelivery(Struct, frozen=True):
 
 
 class RowsFailure(Struct, frozen=True):
-    """The rows that one partition did not get.
+    """The rows that were not written to one partition.
 
     Attributes:
-        rows: How many.
-        error: Why; the first error where batches failed for several reasons.
+        rows: Number of rows.
+        error: The cause; the first one if batches failed for several reasons.
     """
 
     rows: int
@@ -67,19 +67,19 @@ class RowsFailure(Struct, frozen=True):
 class ArrowDeliveryError(KohortError):
     """Not all rows of a `send_arrow` were delivered.
 
-    Send the rest again with `batch.take(error.rows)`. As with any record that was not acknowledged
-    in time, the broker may have written some of them nevertheless.
+    Select the failed rows with `batch.take(error.rows)` to send them again. As with any record that
+    was not acknowledged in time, the broker may still have written some of them.
 
     Attributes:
-        delivered: What was delivered.
-        failures: What was not, by partition; under -1 what was not added to any.
-        rows: The numbers of the rows that were not delivered, ascending.
+        delivered: The delivered rows.
+        failures: The failed rows by partition; -1 for rows that were not added to any.
+        rows: The indices of the rows that were not delivered, ascending.
     """
 
     def __init__(
         self, delivered: ArrowDelivery, failures: Mapping[int, RowsFailure], rows: pa.Int64Array
     ) -> None:
-        """Make the error from the records that were delivered and those that were not."""
+        """Make the error from the delivered and the failed rows."""
         self.delivered = delivered
         self.failures = dict(failures)
         self.rows = rows
@@ -93,7 +93,7 @@ def _summary(delivered: ArrowDelivery, failures: Mapping[int, RowsFailure]) -> s
         for partition, each in sorted(failures.items())
     ]
     if len(causes) > _MOST_NAMED:
-        causes[_MOST_NAMED:] = [f"and {len(causes) - _MOST_NAMED} partitions more"]
+        causes[_MOST_NAMED:] = [f"and {len(causes) - _MOST_NAMED} more partitions"]
     return (
         f"{delivered.rows} of {delivered.rows + failed} rows were delivered to {delivered.topic},"
         f" {failed} were not: {'; '.join(causes)}"
@@ -105,7 +105,7 @@ def _place(topic: str, partition: int) -> str:
 
 
 class ArrowDeliveryFuture(CalledFuture[ArrowDelivery]):
-    """Where the rows of one `send_arrow` went, once that is known of all; see `DeliveryFuture`.
+    """The future result of `send_arrow`, done when all rows are decided; see `DeliveryFuture`.
 
     It fails with `ArrowDeliveryError` when some rows were not delivered.
     """
@@ -114,13 +114,13 @@ class ArrowDeliveryFuture(CalledFuture[ArrowDelivery]):
 
 
 class _Logged:
-    """Takes the outcome of a table whose future was dropped."""
+    """Receives the outcome of a table whose future was dropped."""
 
     def set_result(self, result: ArrowDelivery, /) -> None:
-        """Take where it went."""
+        """Ignore the result."""
 
     def set_exception(self, exception: Exception, /) -> None:
-        """Log why it was not delivered."""
+        """Log the delivery error."""
         log.warning("send_arrow was interrupted: %s", exception)
 
     def done(self) -> bool:
@@ -129,13 +129,13 @@ class _Logged:
 
 
 class ArrowFate:
-    """Collects the fates of batches until they are all known, then completes the future.
+    """Collects the outcomes of batches until all are known, then completes the future.
 
     Batches are added in the caller's thread and settled on the loop.
 
     Args:
-        topic: Where the rows go.
-        future: Completed once.
+        topic: The topic of the rows.
+        future: Completed at the end.
     """
 
     def __init__(self, topic: str, future: Completable[ArrowDelivery]) -> None:
@@ -148,16 +148,16 @@ class ArrowFate:
         self._failed_rows: list[pa.Int64Array] = []
 
     def leave(self) -> None:
-        """Take note that the future was dropped: the log gets the error that it would have had."""
+        """Note that the future was dropped: an error is logged instead."""
         self._future = _Logged()
 
     def add(self) -> None:
-        """Take note that a batch more is on its way."""
+        """Note that another batch is being sent."""
         with self._lock:
             self._open += 1
 
     def delivered(self, partition: int, rows: int, base_offset: int) -> None:
-        """Take note that a batch was delivered."""
+        """Note that a batch was delivered."""
         last = base_offset + rows - 1 if base_offset >= 0 else -1
         with self._lock:
             before = self._delivered.get(partition)
@@ -169,7 +169,7 @@ class ArrowFate:
         self.close()
 
     def failed(self, partition: int, rows: pa.Int64Array, error: KohortError) -> None:
-        """Take note that a batch, or what was not added, failed."""
+        """Note that rows failed: those of a batch, or those that were not added."""
         with self._lock:
             before = self._failures.get(partition)
             count = len(rows)
@@ -180,7 +180,7 @@ class ArrowFate:
         self.close()
 
     def close(self) -> None:
-        """Take note that one more thing is done: a batch, or adding them."""
+        """Note that one more part is done: a batch, or adding the batches."""
         with self._lock:
             self._open -= 1
             if self._open:

@@ -1,4 +1,4 @@
-"""A batch of rows that were encoded before it was added; only its header is still open."""
+"""A batch of rows that is already encoded when it is added; only its header is missing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ReadyBatch(Batch):
     """Encoded rows of one partition.
 
     Args:
-        partition: Where they go.
-        created: Milliseconds of the loop's clock.
+        partition: The partition to write to.
+        created: When it was created, in milliseconds of the loop's clock.
         encoded: The rows.
-        whole: Collects what becomes of them.
-        first: The row that their numbers count from.
+        whole: Collects the outcome.
+        first: Index in the table of the first row.
     """
 
     __slots__ = ()
@@ -44,12 +44,12 @@ class ReadyBatch(Batch):
 
 
 class RowsFate:
-    """Tells a `send_arrow` what became of the rows of one batch; beside `Fate`, which is objects'.
+    """Reports the outcome of one batch of rows to its `send_arrow`; `Fate` does so for records.
 
     Args:
-        whole: Collects what becomes of all rows.
-        partition: Where these go.
-        rows: Their numbers.
+        whole: Collects the outcome of all rows.
+        partition: The partition of these rows.
+        rows: Their indices in the table.
     """
 
     def __init__(self, whole: ArrowFate, partition: int, rows: pa.Int64Array) -> None:
@@ -61,13 +61,13 @@ class RowsFate:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known, of all parts where the batch was divided."""
+        """Whether the outcome is known, for all parts if the batch was split."""
         if self._parts:
             return all(part.is_settled for part in self._parts)
         return self._is_known
 
     def delivered(self, base_offset: int, append_time: int) -> list[object]:  # noqa: ARG002  # `Fate` needs it
-        """Settle: the batch was written. No caller waits for a single row."""
+        """Note that the batch was written. No caller waits for a single row."""
         self._decide()
         self._whole.delivered(self._partition, len(self._rows), base_offset)
         return []
@@ -75,7 +75,7 @@ class RowsFate:
     def failed(
         self, error: KohortError, reasons: dict[int, KohortError] | None = None
     ) -> list[object]:
-        """Settle: the batch was given up. No caller waits for a single row."""
+        """Note that the batch was given up. No caller waits for a single row."""
         self._decide()
         self._whole.failed(self._partition, self._rows, self._refusal(reasons) or error)
         return []
@@ -86,7 +86,7 @@ class RowsFate:
         self._is_known = True
 
     def cut(self, counts: Sequence[int]) -> list[RowsFate]:
-        """Return the fates of the parts of the batch, which have so many rows each."""
+        """Return the fates of the parts of the batch, with these numbers of rows."""
         at = 0
         parts = []
         for count in counts:
@@ -95,7 +95,7 @@ class RowsFate:
         return parts
 
     def divide(self, parts: list[tuple[int, RowsFate]]) -> None:
-        """Hand the rows over to the parts."""
+        """Hand the rows over to parts of the batch."""
         if self._is_known or self._parts:
             raise AssertionError("the fate of a batch is decided once")
         self._parts = [part for _, part in parts]
@@ -104,7 +104,7 @@ class RowsFate:
         self._whole.close()
 
     def _refusal(self, reasons: dict[int, KohortError] | None) -> KohortError | None:
-        """Return why the broker did not take some of the rows, in the words for the first."""
+        """Return why the broker refused some of the rows, with its message for the first."""
         for index, reason in (reasons or {}).items():
             if isinstance(reason, KafkaError) and index < len(self._rows):
                 row = self._rows[index].as_py()
@@ -117,7 +117,7 @@ class RowsFate:
 
 
 def numbered(rows: pa.Int64Array, first: int) -> pa.Int64Array:
-    """Return the numbers of rows in the whole table, given those from `first` on."""
+    """Return row indices in the whole table, given indices relative to `first`."""
     if not first:
         return rows
     import pyarrow.compute as pc

@@ -1,7 +1,7 @@
-"""Arrow tables on their way into batches: one call, one future.
+"""Convert Arrow tables to batches: one call, one future.
 
-A table is looked at as a whole before anything of it is sent. Then it is encoded batch by batch,
-each when there is memory for it, in the caller's thread; only ready batches cross to the loop.
+A table is checked as a whole before any of it is sent. Then it is encoded batch by batch in the
+caller's thread, each batch when there is memory for it; only encoded batches move to the loop.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ log = logging.getLogger("kohort.client")
 
 Table: TypeAlias = "pa.RecordBatch | pa.Table"
 
-# A batch may be as large as a broker takes it by default (`message.max.bytes`).
+# A batch may be as large as brokers accept by default (`message.max.bytes`).
 LARGEST_BATCH = 1024 * 1024
 _BATCH_HEADER = 61
-# Rows that are grouped by partition at once: what they cost beside their batches is bounded.
+# Rows that are grouped by partition at once; this limits the memory beside the batches.
 _ROWS_AT_ONCE = 1 << 20
-# What a row costs beside its bytes while it is on its way: its number in the table.
+# Memory for a row beside its bytes while it is being sent: its index in the table.
 _ROW_BYTES = 8
-# What the kernel counts for a record beside its bytes, less what `record_size` counts.
+# Overhead per record in the kernel's count, minus the overhead in `record_size`.
 _MORE_OVERHEAD = 6
 
 
 class ArrowSend:
-    """One `send_arrow` under way.
+    """One `send_arrow` in progress.
 
     Args:
         config: Settings.
-        sender: Takes the batches.
-        topic: Where the rows go.
+        sender: Sends the batches.
+        topic: The topic to write to.
         table: The rows.
-        future: Completed when the fate of all rows is known.
+        future: Completed when the outcome of all rows is known.
 
     Raises:
         KafkaError: The partition does not exist, or a record is too large.
-        TypeError: It is no table, or a column is of a type that it may not have.
-        ValueError: A column is unknown or an array malformed.
+        TypeError: The argument is not a table, or a column has an unsupported type.
+        ValueError: A column is unknown, or an array is malformed.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class ArrowSend:
 
     @property
     def partition(self) -> int | None:
-        """Where the batch goes that could not be added."""
+        """The partition of the batch that could not be added."""
         return None if self._ready is None else self._ready.partition.partition
 
     def need(self) -> int | None:
-        """Return how many bytes the next batch takes at most; None when all are added."""
+        """Return the maximum size of the next batch in bytes; None when all are added."""
         if self._ready is not None:
             return self._size
         while not self._turn:
@@ -107,14 +107,14 @@ class ArrowSend:
         return self._groups.need(self._turn[0], self._limit)
 
     def add(self, need: int) -> bool:
-        """Add the next batch; False when there is no memory for it now, or its partition is gone.
+        """Add the next batch; return False if there is no memory now, or its partition is gone.
 
         Args:
-            need: What `need` has just returned.
+            need: The last result of `need`.
 
         Raises:
-            KohortError: The producer has failed for good.
-            ValueError: The table was changed meanwhile.
+            KohortError: The producer has failed permanently.
+            ValueError: The table was modified during the call.
         """
         if self._ready is None:
             if not self._sender.batches.has_room(need):
@@ -127,13 +127,14 @@ class ArrowSend:
         return True
 
     def stop(self, error: BaseException) -> None:
-        """Give up what was not added: the future fails, or the call itself if nothing was added.
+        """Give up the remaining rows: the future fails, or the call itself if no rows were added.
 
         Args:
-            error: Why; the call also fails when that ends more than this call, as a cancellation.
+            error: The cause; the call also fails if it affects more than this call, like a
+                cancellation.
 
         Raises:
-            BaseException: `error`.
+            BaseException: The given error.
         """
         is_ours = isinstance(error, (KohortError, ValueError))
         if self._has_added:
@@ -149,7 +150,7 @@ class ArrowSend:
         if self._groups is not None:
             left.append(numbered(self._groups.rows_left(), self._first))
         rows = pa.concat_arrays(left)
-        if not is_told:  # its caller does not get the future
+        if not is_told:  # the caller does not get the future
             count = len(rows) + (0 if self._ready is None else self._ready.builder.count)
             text = "%d of %d rows for %s were not added, the others are sent: %s"
             log.warning(text, count, self._rows, self._topic, error)
@@ -166,7 +167,7 @@ class ArrowSend:
 
     def _checked(self, batch: pa.RecordBatch, first: int) -> Columns:
         columns = open_columns(batch, int(time.time() * 1000))
-        # The same bounds as for `send`, whose sizes are six bytes smaller.
+        # The same limits as for `send`, whose sizes are six bytes smaller.
         largest = min(
             self._config.max_request_size + _MORE_OVERHEAD,
             self._config.buffer_memory - _BATCH_HEADER,
@@ -193,7 +194,7 @@ class ArrowSend:
         return ValueError(where)
 
     def _all_parts(self) -> Iterator[tuple[int, Groups]]:
-        """Yield rows grouped by partition, and the row that their numbers count from."""
+        """Yield rows grouped by partition, and the table index of their first row."""
         start = CHANCE.randrange(self._partitions)
         while self._unopened:
             first, columns = self._unopened.popleft()
@@ -215,7 +216,7 @@ class ArrowSend:
         codec = self._config.codec
         if codec is not Compression.NONE:
             encoded = encoded.compressed(int(codec), compress(codec, encoded.records()))
-        # Row numbers come on top; a batch of tiny rows would else need more than there is.
+        # Count row indices as well: a batch of tiny rows could otherwise exceed the memory.
         size = encoded.memory + _ROW_BYTES * encoded.count
         self._size = min(size, self._config.buffer_memory)
         where = TopicPartition(self._topic, partition)
@@ -231,17 +232,17 @@ def _known(error: BaseException) -> KohortError:
 
 
 def batch_limit(config: ProducerConfig) -> int:
-    """Return how many bytes of records a batch may have."""
+    """Return the maximum size of a batch's records, in bytes."""
     largest = min(config.max_request_size, max(LARGEST_BATCH, config.batch_size))
     return max(1, min(largest, config.buffer_memory) - _BATCH_HEADER)
 
 
 def check_arguments(topic: str, table: Table) -> None:
-    """Refuse what cannot be sent, whatever the brokers say.
+    """Reject arguments that could never be sent.
 
     Raises:
-        TypeError: The topic is no text, or the table no table.
-        ValueError: A column is unknown or there twice, or there are no values.
+        TypeError: The topic is not a string, or the table is not a table.
+        ValueError: A column is unknown or duplicated, or there are no values.
     """
     if not isinstance(topic, str):
         raise TypeError(f"the topic is a {type(topic).__name__}, not text")
@@ -253,7 +254,7 @@ def check_arguments(topic: str, table: Table) -> None:
 
 
 def batches_of(table: Table) -> list[tuple[int, pa.RecordBatch]]:
-    """Return the parts of a table whose arrays are each in one piece, and their first rows."""
+    """Return parts of a table with contiguous arrays, and the index of their first rows."""
     if isinstance(table, pa.RecordBatch):
         return [(0, table)]
     found, first = [], 0
@@ -264,7 +265,7 @@ def batches_of(table: Table) -> list[tuple[int, pa.RecordBatch]]:
 
 
 def hasher_of(config: ProducerConfig) -> Hasher:
-    """Return how the kernel finds the partition of a key."""
+    """Return the hash function by which the kernel finds the partition of a key."""
     if callable(config.partitioner):
         return Hasher.NONE
     return Hasher.CRC32 if config.partitioner == "consistent_random" else Hasher.MURMUR2
@@ -273,11 +274,11 @@ def hasher_of(config: ProducerConfig) -> Hasher:
 def placed(
     batch: pa.RecordBatch, partitioner: Partitioner, topic: str, partitions: int
 ) -> pa.RecordBatch:
-    """Return rows, already checked, with the partitions that an application's function chooses.
+    """Return checked rows with the partitions that the application's partitioner chooses.
 
     Raises:
-        TypeError: It returned no number.
-        ValueError: It returned a number that no partition has.
+        TypeError: It did not return a number.
+        ValueError: It returned a partition that does not exist.
     """
     names = batch.schema.names
     none = [None] * batch.num_rows

@@ -1,4 +1,4 @@
-"""The calls of a transactional producer: what they ask the brokers, and in which order."""
+"""The calls of a transactional producer: their requests to brokers, in order."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Transactions:
-    """Makes the calls of one producer, one after the other, on its loop.
+    """Runs the calls of one producer, one at a time, on its loop.
 
     Args:
         config: Settings.
         cluster: The brokers.
         sender: Sends the records.
-        late: Records that callbacks of deliveries have sent.
+        late: Records that delivery callbacks have sent.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class Transactions:
 
     @property
     def state(self) -> TransactionState:
-        """Where the producer stands."""
+        """The current state of the producer."""
         return self._sender.machine.session.state
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a transaction that has not ended."""
+        """Whether a transaction is open."""
         return self.state in (S.IN_TRANSACTION, S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR)
 
     # ------------------------------------------------------------------------------- the calls
 
     async def initialize(self, deadline: Deadline) -> None:
-        """Get a producer id, which shuts out other producers of this transactional id.
+        """Get a producer id; this fences other producers with this transactional id.
 
         Raises:
             KohortError: See `AsyncProducer.init_transactions`.
@@ -116,7 +116,7 @@ class Transactions:
             await self._drive(Initialize(), deadline)
 
     async def begin(self, deadline: Deadline) -> None:
-        """Open a transaction; get a producer id first if there is none.
+        """Begin a transaction; get a producer id first if there is none.
 
         Raises:
             KohortError: See `AsyncProducer.begin_transaction`.
@@ -152,7 +152,7 @@ class Transactions:
             self._refuse_failed()
 
     async def commit(self, deadline: Deadline) -> None:
-        """Commit, or go on with a commit that was interrupted.
+        """Commit, or resume a commit that was interrupted.
 
         Raises:
             KohortError: See `AsyncProducer.commit_transaction`.
@@ -163,7 +163,7 @@ class Transactions:
             self._refuse_failed()
 
     async def abort(self, deadline: Deadline) -> None:
-        """Abort, or go on with that.
+        """Abort, or resume an abort.
 
         Raises:
             KohortError: See `AsyncProducer.abort_transaction`.
@@ -172,7 +172,7 @@ class Transactions:
             await self._drive(Abort(), deadline)
 
     async def _pass_on(self, deadline: Deadline) -> None:
-        """Wait for records that callbacks of deliveries have sent: they belong to it, too."""
+        """Wait for records that delivery callbacks have sent: they belong to it, too."""
         try:
             async with asyncio.timeout(deadline.left_s()):
                 await self._late.passed_on()
@@ -180,7 +180,7 @@ class Transactions:
             raise deadline.expired("records of callbacks wait for metadata or memory") from None
 
     async def wind_up(self, deadline: Deadline) -> None:
-        """End what is open, before the producer is closed; what fails is logged."""
+        """End an open transaction before the producer is closed; errors are logged."""
         deadline.what = f"closing the producer with transactional id {self._id}"
         try:
             async with self._turn(deadline):  # a call that still runs may end it
@@ -212,7 +212,7 @@ class Transactions:
 
     @asynccontextmanager
     async def _call(self, call: str, deadline: Deadline) -> AsyncIterator[None]:
-        """Make one call at a time, and say what to do when one has no answer in time."""
+        """Run one call at a time, and add advice to the error if it times out."""
         deadline.what = f"{call} of transactional id {self._id}"
         async with self._turn(deadline):
             if self.state is S.FATAL_ERROR:
@@ -238,7 +238,7 @@ class Transactions:
             self._one_by_one.release()
 
     async def _drive(self, event: object, deadline: Deadline) -> None:
-        """Do what the machine wants done until it wants nothing more."""
+        """Run the machine's steps until there are no more."""
         session = self._sender.machine.session
         try:
             step = self._sender.run(event)
@@ -368,7 +368,7 @@ class Transactions:
             if not refused:
                 return
             error = offsets_refused(group, refused[0][0], shown(refused[0][1]))
-            # A coordinator may hear of a new topic later than its leader.
+            # A coordinator may learn of a new topic later than its leader.
             await self._cluster.wait_after(error, pause, deadline)
 
     @property
@@ -385,13 +385,13 @@ class Transactions:
 def ended(
     transactional_id: str, session: TransactionSession, answer: EndTxnResponse, *, is_unsure: bool
 ) -> Ended | Outdated | Refused | Doomed:
-    """Return what the answer to EndTxn means.
+    """Return the event for an answer to EndTxn.
 
     Args:
-        transactional_id: Of the producer.
-        session: What the machine knows.
+        transactional_id: Transactional id of the producer.
+        session: The machine's session.
         answer: The answer.
-        is_unsure: Whether an earlier request to do the same got no answer.
+        is_unsure: Whether an earlier EndTxn got no answer.
     """
     commits = session.state is S.COMMITTING
     if not answer.error_code:

@@ -1,4 +1,4 @@
-"""What is wrong with a transaction, and which of three things to do: abort, retry, or give up."""
+"""Errors of transactions, each with what to do: abort, retry, or give up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kohort.types import ConsumerGroupMetadata
 
 S = TransactionState
 
-# What may be called in each state, and what `send` says there; in the others it is taken.
+# The allowed call in each state, and the error of `send`; other states accept records.
 _ALLOWED: Mapping[TransactionState, str] = {
     S.UNINITIALIZED: "no transaction is open: call begin_transaction first",
     S.INITIALIZING: "no transaction is open: init_transactions or begin_transaction still runs",
@@ -29,16 +29,16 @@ _ALLOWED: Mapping[TransactionState, str] = {
     " again",
     S.ABORTING: "the transaction is being aborted: if abort_transaction has raised, call it again",
 }
-# The same where `send` is allowed, or says it otherwise.
+# The same for states where `send` is allowed, or has another error.
 _NOT_AGAIN: Mapping[TransactionState, str] = {
     S.IN_TRANSACTION: "a transaction is open: commit or abort it first",
     S.ABORTABLE_ERROR: "the open transaction has failed: call abort_transaction first",
 }
-# What helps after a call that was not answered in time.
+# Advice after a call that timed out.
 _AGAIN: Mapping[TransactionState, str] = {
     S.UNINITIALIZED: "call it again",
     S.READY: "call it again",
-    S.IN_TRANSACTION: "the transaction is open as before: call commit_transaction again, or"
+    S.IN_TRANSACTION: "the transaction is still open: call commit_transaction again, or"
     " abort_transaction",
     S.COMMITTING: "the broker may have committed it: call commit_transaction again, to find out",
     S.ABORTING: "call abort_transaction again",
@@ -56,7 +56,7 @@ _FENCED_MEMBER = frozenset(
 
 
 def gate(transactional_id: str, session: TransactionSession) -> KohortError | None:
-    """Return why records are not taken now; None when they are."""
+    """Return why records are not accepted now; None when they are."""
     if session.state is S.ABORTABLE_ERROR:
         return abortable(transactional_id, session)
     if session.state is S.FATAL_ERROR:
@@ -66,7 +66,7 @@ def gate(transactional_id: str, session: TransactionSession) -> KohortError | No
 
 
 def not_allowed(transactional_id: str, session: TransactionSession, call: str) -> KohortError:
-    """Return the error of a call that the present state does not allow."""
+    """Return the error of a call that the current state does not allow."""
     said = _NOT_AGAIN.get(session.state) or _ALLOWED[session.state]
     return LocalProtocolError(f"{call} of {_named(transactional_id)}: {said}")
 
@@ -79,7 +79,7 @@ def abortable(transactional_id: str, session: TransactionSession) -> AbortableTr
     why = str(cause)
     if session.is_lost:
         why = (
-            "the broker has aborted it by itself, as it does with one that is open for longer than"
+            "the broker has aborted it, as it does when a transaction is open for longer than"
             f" transaction.timeout.ms ({why})"
         )
     error = AbortableTransactionError(
@@ -99,20 +99,20 @@ def dropped(transactional_id: str) -> LocalProtocolError:
 
 
 def interrupted(transactional_id: str, call: str) -> LocalProtocolError:
-    """Return the cause of a transaction whose call was cut off in the middle."""
+    """Return the error of a transaction whose call was interrupted."""
     return LocalProtocolError(f"{call} of {_named(transactional_id)} was interrupted")
 
 
 def fenced(
     transactional_id: str, session: TransactionSession, error: KafkaError
 ) -> ProducerFencedError:
-    """Return the error of a producer that another one has shut out."""
+    """Return the error of a producer that another one has fenced."""
     who = f"another producer with {_named(transactional_id)} has taken over"
     if not session.has_v2:  # such a broker does not tell the two apart
         who += ", or the transaction was open for longer than transaction.timeout.ms"
-    fate = "the broker has aborted what was open here"
+    fate = "the broker has aborted the open transaction"
     if session.state is S.COMMITTING and session.is_unsure:
-        fate = "whether the last transaction was committed before is not known here"
+        fate = "it is not known whether the last transaction was committed"
     made = ProducerFencedError(
         f"{who}; {fate} ({error}). Close this producer; two programs must not use one"
         " transactional.id at the same time",
@@ -123,11 +123,11 @@ def fenced(
 
 
 def final(transactional_id: str, error: KafkaError, doubt: str = "") -> KafkaError:
-    """Return the error of a producer that cannot go on for another reason."""
+    """Return the error of a producer that cannot continue for another reason."""
     made = KafkaError(
         error.code,
-        f"{error.message}: the producer with {_named(transactional_id)} cannot go on{doubt}. Close"
-        " it, and make a new one, which aborts what is open",
+        f"{error.message}: the producer with {_named(transactional_id)} cannot continue{doubt}."
+        " Close it and create a new one, which aborts an open transaction",
     )
     made.fatal, made.retriable = True, False
     made.__cause__ = error
@@ -135,16 +135,16 @@ def final(transactional_id: str, error: KafkaError, doubt: str = "") -> KafkaErr
 
 
 def forgotten(transactional_id: str, error: KafkaError) -> KafkaError:
-    """Return the error of a commit that had no answer until its producer was forgotten."""
+    """Return the error of a commit without an answer whose producer has expired."""
     doubt = (
-        ", and whether its last transaction was committed is not known here: since the request to"
-        " commit it the coordinator has forgotten the producer (transactional.id.expiration.ms)"
+        ", and it is not known whether its last transaction was committed: since the request to"
+        " commit it, the coordinator has expired the producer (transactional.id.expiration.ms)"
     )
     return final(transactional_id, error, doubt)
 
 
 def again(error: KafkaError, session: TransactionSession) -> KafkaError:
-    """Return the error of a call that had no answer in time, with what to do."""
+    """Return the error of a call that timed out, with advice."""
     hint = _AGAIN.get(session.state)
     if hint is None:
         return error
@@ -161,7 +161,7 @@ def again(error: KafkaError, session: TransactionSession) -> KafkaError:
 
 
 def not_identified(transactional_id: str, timeout_ms: int, code: int) -> KafkaError:
-    """Return why the coordinator gave no producer id."""
+    """Return why the coordinator assigned no producer id."""
     where = _named(transactional_id)
     if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         return KafkaError(
@@ -170,19 +170,19 @@ def not_identified(transactional_id: str, timeout_ms: int, code: int) -> KafkaEr
             " transaction.max.timeout.ms: set a lower one",
         )
     if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        return KafkaError(code, f"{where} may not be used: it needs the right to WRITE it")
+        return KafkaError(code, f"{where} may not be used: the user needs permission to WRITE it")
     return KafkaError(code, where)
 
 
 def offsets_refused(group: ConsumerGroupMetadata, code: int, where: str) -> KafkaError:
-    """Return why the coordinator of a group does not take offsets (KIP-447)."""
+    """Return why the coordinator of a group rejects offsets (KIP-447)."""
     if code not in _FENCED_MEMBER:
         return KafkaError(code, f"offsets of group {group.group_id}: {where}")
     return CommitFailedError(
         code,
         f"group {group.group_id} takes no offsets from member {group.member_id or '(none)'} of"
-        f" generation {group.generation_id}: the partitions may belong to another member by now."
-        " Abort the transaction, poll, and do again what is read then",
+        f" generation {group.generation_id}: the partitions may now belong to another member."
+        " Abort the transaction, poll, and process the records read then",
     )
 
 

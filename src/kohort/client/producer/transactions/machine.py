@@ -1,23 +1,23 @@
-"""The states of a transactional producer (KIP-98), without I/O: events in, the next step out.
+"""The states of a transactional producer (KIP-98), without I/O: events in, next step out.
 
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
                                                  |                 |
                                                  v                 v
                                               ABORTING <- ABORTABLE_ERROR        FATAL_ERROR
 
-`COMMITTING` begins with a wait for the records of the transaction. Until the request to end it has
-left, the commit can be taken back, and is when it is interrupted. From then on the broker may have
-done it, so only another commit can find out. An abort cannot be taken back at all.
+`COMMITTING` starts by waiting for the records of the transaction. Until the request to end it is
+sent, an interruption cancels the commit. After that the broker may have committed, so only another
+commit can find out. An abort cannot be cancelled.
 
-The end of a transaction begins a new epoch: by the answer of the broker where it has version 2 of
-transactions (KIP-890), else by another request for a producer id with the present one (KIP-360).
-There, a commit keeps its epoch, unless a request to end the transaction may still be on its way,
-which could otherwise end a later one.
+The end of a transaction starts a new epoch: with version 2 of transactions (KIP-890) it comes with
+the broker's answer, otherwise the producer requests it with its current id (KIP-360). In that case
+a commit keeps its epoch, unless a request to end the transaction may still be in transit, which
+could otherwise end a later one.
 
-An epoch that the broker refuses is no proof that another producer has taken over: a transaction
-that was open for too long ends like that, too. The coordinator tells when it is asked to abort. It
-is not asked for the next epoch (KIP-588) before: a producer that is fenced would not get one, and
-Apache Kafka would abort the open transaction of its successor.
+A refused epoch does not prove that another producer has taken over: a transaction that was open for
+too long also ends like this. The coordinator tells the difference when asked to abort. The next
+epoch (KIP-588) is not requested before: a fenced producer would not get one, and Apache Kafka would
+abort the open transaction of its successor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kohort.values import replace
 
 
 class TransactionState(State):
-    """Where a transactional producer stands."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = "has no producer id yet"
     INITIALIZING = "asks for a producer id"
@@ -42,35 +42,35 @@ class TransactionState(State):
     COMMITTING = "the transaction is being committed"
     ABORTING = "the transaction is being aborted"
     ABORTABLE_ERROR = "the open transaction has failed and must be aborted"
-    FATAL_ERROR = "the producer is at its end"
+    FATAL_ERROR = "the producer has failed permanently"
 
 
 class Step(Enum):
-    """What the shell does next."""
+    """The next action of the I/O shell."""
 
     NONE = "nothing"
     IDENTIFY = "ask for a producer id"
     RENEW = "ask for the next epoch of the producer id"
-    FLUSH = "wait until the fate of all records is known"
-    DROP = "drop the records that were not sent, wait until the fate of the others is known"
+    FLUSH = "wait until the outcome of all records is known"
+    DROP = "drop unsent records, and wait until the outcome of the others is known"
     COMMIT = "ask the coordinator to commit"
     ABORT = "ask the coordinator to abort"
 
 
 class TransactionSession(Struct, frozen=True, kw_only=True):
-    """What the machine knows.
+    """The data of the machine.
 
     Attributes:
-        state: Where it stands.
-        identity: The producer id and its epoch; None before there is one.
+        state: The current state.
+        identity: The producer id and its epoch; None before one is assigned.
         has_v2: Whether the transaction follows version 2 (KIP-890).
-        is_started: Whether the coordinator may know of the transaction.
-        is_sent: Whether the request to end it may have left.
-        has_ended: Whether the transaction is over, and only the next epoch is wanted.
-        is_unsure: Whether a request to end it may still be on its way.
+        is_started: Whether the coordinator may know about the transaction.
+        is_sent: Whether the request to end it may have been sent.
+        has_ended: Whether the transaction has ended, and only the next epoch is missing.
+        is_unsure: Whether a request to end it may still be in transit.
         is_outdated: Whether the broker has refused the epoch.
-        is_lost: Whether the broker has aborted the transaction by itself.
-        cause: The first thing that went wrong in it, or why the producer is at its end.
+        is_lost: Whether the broker has aborted the transaction on its own.
+        cause: The first error in it, or why the producer has failed permanently.
     """
 
     state: TransactionState = TransactionState.UNINITIALIZED
@@ -94,15 +94,15 @@ class Begin(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """The application commits it, or goes on with that."""
+    """The application commits the transaction, or resumes a commit."""
 
 
 class Abort(Struct, frozen=True):
-    """The application aborts it, or goes on with that."""
+    """The application aborts the transaction, or resumes an abort."""
 
 
 class Identified(Struct, frozen=True):
-    """The coordinator gave a producer id.
+    """The coordinator assigned a producer id.
 
     Attributes:
         identity: The producer id and its epoch.
@@ -114,11 +114,11 @@ class Identified(Struct, frozen=True):
 
 
 class Touched(Struct, frozen=True):
-    """A request leaves by which the coordinator learns of the transaction."""
+    """A request is sent that makes the transaction known to the coordinator."""
 
 
 class Failed(Struct, frozen=True):
-    """Something of the transaction was not stored.
+    """A part of the transaction was not stored.
 
     Attributes:
         error: Why.
@@ -128,35 +128,35 @@ class Failed(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The coordinator does not commit, and wants the transaction aborted (KIP-890).
+    """The coordinator refuses to commit: the transaction must be aborted (KIP-890).
 
     Attributes:
-        error: What it says.
+        error: The coordinator's error.
     """
 
     error: KohortError
 
 
 class Outdated(Struct, frozen=True):
-    """The coordinator does not end a transaction of this epoch.
+    """The coordinator refuses to end a transaction with this epoch.
 
     Attributes:
-        error: What it says.
+        error: The coordinator's error.
     """
 
     error: KohortError
 
 
 class Settled(Struct, frozen=True):
-    """The fate of all records is known."""
+    """The outcome of all records is known."""
 
 
 class Ended(Struct, frozen=True):
     """The coordinator has committed or aborted.
 
     Attributes:
-        identity: Who the producer is from now on (KIP-890); None: as before.
-        is_unsure: Whether an earlier request to do it got no answer.
+        identity: The producer's new identity (KIP-890); None if unchanged.
+        is_unsure: Whether an earlier EndTxn got no answer.
     """
 
     identity: Identity | None = None
@@ -164,11 +164,11 @@ class Ended(Struct, frozen=True):
 
 
 class Interrupted(Struct, frozen=True):
-    """The call has ended before its step was done: time was up, or it was cancelled."""
+    """The call ended before its step was done: it timed out or was cancelled."""
 
 
 class Doomed(Struct, frozen=True):
-    """The producer cannot go on.
+    """The producer cannot continue.
 
     Attributes:
         error: Why.
@@ -178,14 +178,14 @@ class Doomed(Struct, frozen=True):
 
 
 class TransactionDecision:
-    """What a handler works on.
+    """The working state of a handler.
 
     Args:
-        session: What the machine knows.
+        session: The session before the decision.
 
     Attributes:
-        session: What it will know.
-        step: What is to be done next.
+        session: The session after the decision.
+        step: The next step.
     """
 
     def __init__(self, session: TransactionSession) -> None:
@@ -194,11 +194,11 @@ class TransactionDecision:
 
     @property
     def state(self) -> TransactionState:
-        """The state the machine will be in."""
+        """The state after the decision."""
         return self.session.state
 
     def go(self, state: TransactionState, step: Step = Step.NONE) -> None:
-        """Enter a state, and have a step taken."""
+        """Enter a state, and request a step."""
         self.session = replace(self.session, state=state)
         self.step = step
 
@@ -206,7 +206,7 @@ class TransactionDecision:
 S = TransactionState
 OPEN = (S.IN_TRANSACTION, S.COMMITTING, S.ABORTABLE_ERROR)
 ENDING = (S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR)
-# The broker does not know the transaction: the epoch is another one, or it has ended.
+# The broker does not know the transaction: the epoch has changed, or it has ended.
 OUTDATED = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -219,7 +219,7 @@ OUTDATED = frozenset(
 
 
 def identify(decision: TransactionDecision, _event: Initialize) -> None:
-    """Ask for a producer id; that shuts out others of the same transactional id."""
+    """Ask for a producer id; this fences other producers with the same transactional id."""
     decision.go(S.INITIALIZING, Step.IDENTIFY)
 
 
@@ -231,17 +231,17 @@ def take_identity(decision: TransactionDecision, event: Identified) -> None:
 
 
 def take_back(decision: TransactionDecision, _event: Interrupted) -> None:
-    """Begin again with the next call."""
+    """Start over with the next call."""
     decision.go(S.UNINITIALIZED)
 
 
 def begin(decision: TransactionDecision, _event: Begin) -> None:
-    """Open a transaction; the coordinator hears of it with its first partition."""
+    """Open a transaction; the coordinator learns of it with its first partition."""
     decision.go(S.IN_TRANSACTION)
 
 
 def note_start(decision: TransactionDecision, _event: Touched) -> None:
-    """From now on the coordinator has something to end."""
+    """Note that the coordinator knows of the transaction from now on."""
     decision.session = replace(decision.session, is_started=True)
 
 
@@ -254,43 +254,43 @@ def fail(decision: TransactionDecision, event: Failed | Refused) -> None:
 
 
 def flush(decision: TransactionDecision, _event: Commit) -> None:
-    """First of all the records must be there."""
+    """Wait for the records first."""
     decision.go(S.COMMITTING, Step.FLUSH)
 
 
 def reopen(decision: TransactionDecision, _event: Interrupted) -> None:
-    """Nothing has been asked of the coordinator: the transaction is as it was."""
+    """Return to the open transaction: nothing was requested from the coordinator."""
     decision.go(S.IN_TRANSACTION)
 
 
 def is_revocable(decision: TransactionDecision, _event: object) -> bool:
-    """Whether the request to commit has not left."""
+    """Whether the request to commit has not been sent."""
     return not (decision.session.is_sent or decision.session.has_ended)
 
 
 def note_doubt(decision: TransactionDecision, _event: Interrupted) -> None:
-    """The request may arrive yet."""
+    """Note that the request may still arrive."""
     decision.session = replace(decision.session, is_unsure=True)
 
 
 def is_empty(decision: TransactionDecision, _event: Settled) -> bool:
-    """Whether the coordinator knows of nothing that it could end."""
+    """Whether the coordinator knows of no transaction to end."""
     return not decision.session.is_started
 
 
 def leave(decision: TransactionDecision, _event: Settled) -> None:
-    """Be ready: there was nothing in the transaction."""
+    """Be ready again: the transaction was empty."""
     finish(decision, decision.session.identity)
 
 
 def commit(decision: TransactionDecision, _event: Settled) -> None:
-    """Have the coordinator commit."""
+    """Ask the coordinator to commit."""
     decision.session = replace(decision.session, is_sent=True)
     decision.go(S.COMMITTING, Step.COMMIT)
 
 
 def has_ended(decision: TransactionDecision, _event: object) -> bool:
-    """Whether only the next epoch is wanted."""
+    """Whether only the next epoch is missing."""
     return decision.session.has_ended
 
 
@@ -300,17 +300,17 @@ def renew(decision: TransactionDecision, _event: object) -> None:
 
 
 def commit_again(decision: TransactionDecision, _event: Commit) -> None:
-    """Have the coordinator commit what it may have committed already; it tells."""
+    """Ask the coordinator to commit again; its answer shows whether it had."""
     decision.go(S.COMMITTING, Step.COMMIT)
 
 
 def drop(decision: TransactionDecision, _event: object) -> None:
-    """Send nothing more of the transaction."""
+    """Send no more records of the transaction."""
     decision.go(S.ABORTING, Step.DROP)
 
 
 def find_out(decision: TransactionDecision, _event: object) -> None:
-    """Find out whether the producer is fenced, once nothing of it is on its way."""
+    """Find out whether the producer is fenced, once none of its records are in flight."""
     decision.go(S.ABORTABLE_ERROR, Step.DROP)
 
 
@@ -320,13 +320,13 @@ def is_outdated(decision: TransactionDecision, _event: object) -> bool:
 
 
 def abort(decision: TransactionDecision, _event: Settled) -> None:
-    """Have the coordinator abort; of an epoch that was refused it tells whether it is fenced."""
+    """Ask the coordinator to abort; after a refused epoch, its answer shows a fenced producer."""
     decision.session = replace(decision.session, is_sent=True)
     decision.go(decision.state, Step.ABORT)
 
 
 def needs_epoch(decision: TransactionDecision, event: Ended) -> bool:
-    """Whether the next epoch has to be asked for (KIP-360)."""
+    """Whether the next epoch has to be requested (KIP-360)."""
     if decision.session.has_v2:
         return False
     doubtful = event.is_unsure or decision.session.is_unsure
@@ -334,7 +334,7 @@ def needs_epoch(decision: TransactionDecision, event: Ended) -> bool:
 
 
 def end_epoch(decision: TransactionDecision, _event: Ended) -> None:
-    """The transaction is over; what is left of it must not get into the next one."""
+    """End the transaction with a new epoch: late requests must not affect the next one."""
     decision.session = replace(decision.session, has_ended=True)
     decision.go(decision.state, Step.RENEW)
 
@@ -352,19 +352,19 @@ def finish(decision: TransactionDecision, identity: Identity | None) -> None:
 
 
 def doubt(decision: TransactionDecision, event: Outdated) -> None:
-    """Ask for the next epoch, which only the rightful producer gets (KIP-588)."""
+    """Ask for the next epoch, which a fenced producer does not get (KIP-588)."""
     cause = decision.session.cause or event.error
     decision.session = replace(decision.session, is_outdated=True, cause=cause)
     decision.go(decision.state, Step.RENEW)
 
 
 def lose(decision: TransactionDecision, event: Identified) -> None:
-    """The producer is the rightful one, so the broker has aborted the transaction by itself."""
+    """Note that the broker has aborted the transaction on its own: the producer is not fenced."""
     _lose(decision, event.identity, event.has_v2)
 
 
 def lose_at_end(decision: TransactionDecision, event: Ended) -> None:
-    """As `lose`; the coordinator has told by the answer to an abort."""
+    """Like `lose`; the answer to an abort has shown it."""
     _lose(decision, event.identity or decision.session.identity, decision.session.has_v2)
 
 
@@ -379,13 +379,13 @@ def _lose(decision: TransactionDecision, identity: Identity | None, has_v2: bool
 
 
 def die(decision: TransactionDecision, event: Doomed) -> None:
-    """Nothing can be done with this producer any more."""
+    """Fail permanently: this producer can do nothing more."""
     decision.session = replace(decision.session, cause=event.error)
     decision.go(S.FATAL_ERROR)
 
 
 def ignore(_decision: TransactionDecision, _event: object) -> None:
-    """It changes nothing any more."""
+    """Ignore an event that no longer matters."""
 
 
 _LIVE = tuple(state for state in S if state is not S.FATAL_ERROR)
@@ -421,7 +421,7 @@ ROWS: tuple[Row[TransactionState, TransactionDecision], ...] = (
     row((S.ABORTING, S.ABORTABLE_ERROR), Settled, abort, when=is_outdated),
     row(S.ABORTING, Settled, leave, when=is_empty, to=S.READY),
     row(S.ABORTING, Settled, abort),
-    # the end
+    # end of the transaction
     row(ENDING, Ended, end_epoch, when=needs_epoch, rule="KIP-360"),
     row(S.ABORTABLE_ERROR, Ended, lose_at_end, rule="KIP-890"),
     row((S.COMMITTING, S.ABORTING), Ended, end, to=S.READY, rule="KIP-890"),
@@ -430,7 +430,7 @@ ROWS: tuple[Row[TransactionState, TransactionDecision], ...] = (
     row(S.ABORTABLE_ERROR, Identified, lose),
     row((S.COMMITTING, S.ABORTING), Identified, take_identity, to=S.READY, rule="KIP-360"),
     row(_LIVE, Doomed, die, to=S.FATAL_ERROR),
-    # what comes too late
+    # late events
     row(S.FATAL_ERROR, Doomed, ignore),
     row(_others(S.INITIALIZING, S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR), Identified, ignore),
     row(_others(*OPEN), Touched, ignore),
@@ -452,17 +452,17 @@ TRANSACTION = Table(
 
 
 class TransactionMachine:
-    """The machine of one transactional producer.
+    """The state machine of one transactional producer.
 
     Attributes:
-        session: What it knows.
+        session: The current session.
     """
 
     def __init__(self) -> None:
         self.session = TransactionSession()
 
     def decide(self, event: object) -> TransactionDecision:
-        """Say what follows from an event; changes nothing.
+        """Return the decision for an event; changes nothing.
 
         Raises:
             LocalProtocolError: The call is not allowed in this state.
@@ -472,5 +472,5 @@ class TransactionMachine:
         return decision
 
     def install(self, session: TransactionSession) -> None:
-        """Take over what a decision has led to."""
+        """Install the session of a decision."""
         self.session = session

@@ -1,4 +1,4 @@
-"""What a transactional producer does behind `send`: in a transaction only, all or nothing."""
+"""The background of a transactional producer: it sends only in transactions, all or nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kohort.wire.messages.txn_requests import (
 
 log = logging.getLogger("kohort.client")
 
-# The broker is done with the transaction before in so many milliseconds, mostly; as in Java.
+# The broker usually finishes the previous transaction within this time (ms); as in Java.
 FIRST_PAUSE_MS = 20
 
 
@@ -41,8 +41,8 @@ class TransactionalSender(Sender):
     """Sends the records of transactions; arguments as `Sender`.
 
     Attributes:
-        coordinator: That of the transactional id.
-        machine: Where the producer stands.
+        coordinator: The coordinator of the transactional id.
+        machine: The producer's state machine.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class TransactionalSender(Sender):
     # ----------------------------------------------------------------------------- the machine
 
     def run(self, event: object) -> Step:
-        """Tell the machine something; on the loop.
+        """Pass an event to the machine; on the loop.
 
         Raises:
-            LocalProtocolError: The call is not allowed now; nothing has changed.
+            LocalProtocolError: The call is not allowed now; nothing changes.
         """
         decision = self.machine.decide(event)
         before, after = self.machine.session, decision.session
@@ -92,11 +92,11 @@ class TransactionalSender(Sender):
         self.batches.gate = gate(self.transactional_id, self.machine.session)
 
     def failed(self, error: KohortError) -> None:
-        """Note that the transaction lacks a record: it must not be committed; from any thread."""
+        """Note that a record failed, so the transaction must not be committed; for any thread."""
         self._notify(lambda: self.run(Failed(error)))
 
     def drop(self) -> None:
-        """Fail what was not sent."""
+        """Fail unsent records."""
         self._abandon(self._why_over() or dropped(self.transactional_id))
 
     # ------------------------------------------------------------------------------ the sender
@@ -113,7 +113,7 @@ class TransactionalSender(Sender):
         return super()._newest(has_ids) if self.machine.session.has_v2 else PRODUCE_IN_V1
 
     def _fenced(self, error: KafkaError) -> None:
-        """Do nothing: whether another producer is there is found out when the transaction ends."""
+        """Do nothing: the end of the transaction shows whether another producer has taken over."""
 
     def _note_failed(self, batch: Batch, error: KohortError) -> None:
         self.run(Failed(error))
@@ -129,7 +129,7 @@ class TransactionalSender(Sender):
     def _send_ready(self, now: int) -> None:
         super()._send_ready(now)
         if self._requests and not self.machine.session.is_started:
-            self.run(Touched())  # the tasks that send have not begun yet
+            self.run(Touched())  # the tasks that send have not started yet
         if self._wanted and (self._adding is None or self._adding.done()):
             self.run(Touched())
             self._adding = asyncio.create_task(self._add_partitions(frozenset(self._wanted)))
@@ -142,7 +142,7 @@ class TransactionalSender(Sender):
     # -------------------------------------------------------------- version 1 of transactions
 
     async def _add_partitions(self, partitions: frozenset[TopicPartition]) -> None:
-        """Have partitions join the transaction, before anything is sent to them."""
+        """Add partitions to the transaction before records are sent to them."""
         deadline = Deadline(self._config.delivery_timeout_ms)
         try:
             await self._try_to_add(partitions, deadline)
@@ -174,18 +174,18 @@ class TransactionalSender(Sender):
             refused = _refused(answer)
             if refused is None:
                 return
-            # A coordinator may hear of a new topic later than its leader.
+            # A coordinator may learn of a new topic later than its leader.
             await self._cluster.wait_after(refused, pause, deadline)
 
     async def settle_adding(self) -> None:
-        """Wait until no partition is on its way into the transaction."""
+        """Wait until no partition is being added to the transaction."""
         if self._adding is not None:
             self._adding.cancel()
             await asyncio.gather(self._adding, return_exceptions=True)
         self._wanted.clear()
 
     async def close(self, late: KohortError | None) -> None:
-        """End; what is still there fails."""
+        """Stop; remaining records fail."""
         await self.settle_adding()
         await super().close(late)
 
@@ -209,7 +209,7 @@ def _codes(answer: AddPartitionsToTxnResponse) -> list[int]:
 
 
 def _refused(answer: AddPartitionsToTxnResponse) -> KafkaError | None:
-    """Return why a partition did not join; those that others kept out come last."""
+    """Return why a partition was not added; errors caused by other partitions come last."""
     errors = [
         KafkaError(
             each.partition_error_code, shown(TopicPartition(topic.name, each.partition_index))
