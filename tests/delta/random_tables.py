@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
+from kohort.delta.reports import TaskReport
 
 UTC = datetime.UTC
 ROWS = 12

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
+from kohort.delta.reports import TaskReport
 
 SCHEMA = pa.schema(
     [

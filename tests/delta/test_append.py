@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.delta.append import TableAppend
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
 from kohort.delta.positions import DeltaAppendError
+from kohort.delta.reports import TaskReport
 from tests.delta.rows import IDS, SCHEMA, ListRows, Row, contents, span
 
 

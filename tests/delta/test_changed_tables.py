@@ -11,8 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kohort.delta.append import TableAppend
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
 from kohort.delta.positions import DeltaAppendError
+from kohort.delta.reports import TaskReport
 from kohort.region import DeltaSink, OperatorId, RegionPartition, SinkError
 from tests.delta.random_tables import TableRows
 

@@ -16,8 +16,9 @@ from deltalake.schema import PrimitiveType
 
 from kohort.delta.append import TableAppend
 from kohort.delta.compaction import TARGET_BYTES, SmallFile, compact, plan
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
 from kohort.delta.positions import DeltaAppendError
+from kohort.delta.reports import TaskReport
 from kohort.delta.storage import table_storage
 from tests.delta.random_tables import TableRows
 from tests.delta.rows import IDS, SCHEMA, ListRows, Row, batch_of, contents, span

@@ -15,8 +15,9 @@ from deltalake import DeltaTable, QueryBuilder
 from kohort.delta.append import TableAppend
 from kohort.delta.columns import nullable_type
 from kohort.delta.compaction import TARGET_BYTES, compact
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
 from kohort.delta.positions import DeltaAppendError
+from kohort.delta.reports import TaskReport
 from kohort.delta.rules import FEATURES
 from kohort.delta.storage import table_storage
 from kohort.region import DeltaSink, OperatorId, RegionPartition, SinkError

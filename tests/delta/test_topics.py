@@ -11,8 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from kohort.delta.append import TableAppend
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
 from kohort.delta.positions import DeltaAppendError
+from kohort.delta.reports import TaskReport
 from kohort.spark.checkpoint.batch_ids import TopicIdError, ids_of
 from tests.delta.rows import IDS, SCHEMA, ListRows, contents, span
 

@@ -25,15 +25,7 @@ from kohort.delta.columns import (
 )
 from kohort.delta.compaction import TARGET_BYTES, add_action, compact
 from kohort.delta.opening import open_or_make
-from kohort.delta.parquet import (
-    ArrowTask,
-    FileLayout,
-    Span,
-    TaskReport,
-    merge_spans,
-    remove_files,
-    writing_task,
-)
+from kohort.delta.parquet import ArrowTask, FileLayout, remove_files, writing_task
 from kohort.delta.positions import (
     DeltaAppendError,
     Position,
@@ -41,6 +33,7 @@ from kohort.delta.positions import (
     WithoutId,
     check_restart,
 )
+from kohort.delta.reports import Span, TaskReport, merge_spans
 from kohort.delta.rules import FieldPath, check_rules, required_fields
 from kohort.delta.storage import table_storage
 

@@ -17,13 +17,8 @@ from urllib.parse import unquote
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from kohort.delta.parquet import (
-    PartitionValues,
-    TableFile,
-    WrittenFile,
-    partition_text,
-    remove_files,
-)
+from kohort.delta.parquet import PartitionValues, TableFile, partition_text, remove_files
+from kohort.delta.reports import WrittenFile
 from kohort.delta.rules import compaction_obstacles
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import logging
 import time
 import uuid
@@ -18,8 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct
 
+from kohort.delta.reports import Span, TaskReport, WrittenFile, merge_spans, spans_of
 from kohort.delta.rules import FieldPath, check_nulls
 from kohort.delta.statistics import FileStatistics
 from kohort.delta.storage import TableStorage
@@ -42,70 +42,6 @@ PartitionValues = tuple[tuple[str, str | None], ...]
 Positions = Mapping[tuple[str, int], int]
 # The function that `DataFrame.mapInArrow` runs in each task.
 ArrowTask: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
-
-
-class WrittenFile(Struct, frozen=True):
-    """A Parquet file in the table's directory that no commit names yet.
-
-    Attributes:
-        path: File name relative to the table.
-        size: Size in bytes.
-        modified_ms: Modification time, in milliseconds since 1970.
-        partition_values: Partition column to value.
-        stats: The file's statistics as the JSON text of the Delta protocol.
-    """
-
-    path: str
-    size: int
-    modified_ms: int
-    partition_values: dict[str, str | None]
-    stats: str
-
-
-class Span(Struct, frozen=True):
-    """Rows of one Kafka partition: lowest offset and the one after the highest.
-
-    Attributes:
-        topic: Topic name.
-        partition: Partition number.
-        first: Lowest offset.
-        end: Highest offset + 1.
-    """
-
-    topic: str
-    partition: int
-    first: int
-    end: int
-
-
-class TaskReport(Struct, frozen=True):
-    """The report of one task.
-
-    Attributes:
-        rows_read: Rows the task was given.
-        rows_written: Rows in its files; the others were already in the table.
-        files: The files.
-        spans: One entry per Kafka partition with kept rows.
-        seen: One entry per Kafka partition with read rows.
-    """
-
-    rows_read: int = 0
-    rows_written: int = 0
-    files: list[WrittenFile] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
-    seen: list[Span] = field(default_factory=list)
-
-    def to_json(self) -> str:
-        """Return the report as one line of text, for sending it from executor to driver."""
-        return json.dumps(to_builtins(self), sort_keys=True)
-
-    @staticmethod
-    def from_json(text: str) -> TaskReport:
-        """Parse the result of `to_json`."""
-        raw = json.loads(text)
-        files = [WrittenFile(**item) for item in raw.pop("files")]
-        spans, seen = ([Span(**item) for item in raw.pop(name)] for name in ("spans", "seen"))
-        return TaskReport(files=files, spans=spans, seen=seen, **raw)
 
 
 class FileLayout(Struct, frozen=True):
@@ -395,26 +331,6 @@ def drop_stale(table: pa.Table, positions: Positions) -> tuple[pa.Table, list[Sp
         )
         table = table.filter(pc.invert(old))
     return table, spans_of(table) if stale else seen, seen
-
-
-def spans_of(table: pa.Table) -> list[Span]:
-    """Return the span of the rows of a table, for each Kafka partition."""
-    keys = ["topic", "partition"]
-    found = table.group_by(keys).aggregate([("offset", "min"), ("offset", "max")])
-    return [
-        Span(row["topic"], row["partition"], row["offset_min"], row["offset_max"] + 1)
-        for row in found.to_pylist()
-    ]
-
-
-def merge_spans(spans: Iterable[Span]) -> list[Span]:
-    """Join the spans of each Kafka partition into one."""
-    merged: dict[tuple[str, int], Span] = {}
-    for span in spans:
-        key = (span.topic, span.partition)
-        old = merged.get(key, span)
-        merged[key] = Span(*key, min(old.first, span.first), max(old.end, span.end))
-    return [merged[key] for key in sorted(merged)]
 
 
 def writing_task(storage: TableStorage, layout: FileLayout, positions: Positions) -> ArrowTask:

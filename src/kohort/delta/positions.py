@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import Transaction
 
-    from kohort.delta.parquet import Span
+    from kohort.delta.reports import Span
 
 # Value of the transaction without an id if there are transactions with one.
 HAS_IDS = -1

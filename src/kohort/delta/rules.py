@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from kohort.delta.parquet import WrittenFile
+    from kohort.delta.reports import WrittenFile
 
 
 class Asked(Struct, frozen=True):

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kohort.delta.parquet import TaskReport
+from kohort.delta.reports import TaskReport
 from kohort.demo.actors import commands, say
 from kohort.demo.settings import QUICK_PERIOD_MS, GroupProtocol
 from kohort.demo.totals import columns, flight_fields, with_totals

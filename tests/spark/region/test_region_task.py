@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kohort.delta.parquet import Span
+from kohort.delta.reports import Span
 from kohort.region import DeltaSink, ParquetDirectory, RegionOrderError, StateLimitError
 from kohort.region.sinks.sink import SharedSink
 from kohort.spark.region.task import RegionReport, region_task

@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
+from kohort.delta.reports import TaskReport
 from kohort.delta.storage import table_storage
 from kohort.spark.writer.delta import DeltaAppend
 from tests.delta.rows import IDS, SCHEMA, ListRows, Row, contents, span

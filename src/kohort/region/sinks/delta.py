@@ -22,8 +22,9 @@ from msgspec.structs import asdict
 from kohort.delta.columns import SchemaMode, check_types, completed, fit_columns, nullable
 from kohort.delta.compaction import add_action
 from kohort.delta.opening import open_or_make
-from kohort.delta.parquet import FileLayout, TableWriter, WrittenFile, remove_files
+from kohort.delta.parquet import FileLayout, TableWriter, remove_files
 from kohort.delta.positions import DeltaAppendError
+from kohort.delta.reports import WrittenFile
 from kohort.delta.rules import check_rules, dotted, null_in, required_fields
 from kohort.delta.storage import TableStorage, table_storage
 from kohort.region.errors import SinkError

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
-from kohort.delta.parquet import ArrowTask, Span, merge_spans, spans_of
+from kohort.delta.parquet import ArrowTask
+from kohort.delta.reports import Span, merge_spans, spans_of
 from kohort.region.errors import RegionOrderError
 from kohort.region.states import KeyedState, check_size
 from kohort.types import TopicPartition

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from kohort.delta.append import KEY_COLUMNS, DeltaOptions, TableAppend
 from kohort.delta.columns import check_types
-from kohort.delta.parquet import ArrowTask, TaskReport
+from kohort.delta.parquet import ArrowTask
 from kohort.delta.positions import DeltaAppendError
+from kohort.delta.reports import TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
