@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kohort import AsyncConsumer, AsyncProducer, TopicPartition
 from kohort.streams import JSON, App
-from kohort.streams.app.api import OnError
+from kohort.streams.app.plan import OnError
 from tests.real_kafka.foreign import create_topic
 
 WAIT_S = 90.0

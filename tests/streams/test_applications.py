@@ -17,8 +17,8 @@ from kohort import AdminClient, AsyncConsumer, AsyncProducer, TopicPartition
 from kohort.broker import EmbeddedBroker
 from kohort.errors import ConfigError, LocalProtocolError
 from kohort.streams import App, WindowedKey
-from kohort.streams.app.api import OnError
 from kohort.streams.app.instance import ProgramInstance
+from kohort.streams.app.plan import OnError
 from kohort.streams.assignment import leader
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.errors import (

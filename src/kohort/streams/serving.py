@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 from urllib.parse import urlencode
 
 import msgspec
@@ -24,15 +24,39 @@ from starlette.routing import Route
 
 from kohort.errors import ConfigError
 from kohort.region.ui.guard import equal, is_local_name, is_loopback, token_of
-from kohort.streams.app.instance import Found, ProgramInstance
-from kohort.streams.app.steps import AnySerde, Anything, Storing
+from kohort.streams.app.steps import AnySerde, Anything, Found, Storing
+from kohort.streams.app.topology import Part
 from kohort.streams.app.windows import AggregateWindows, WindowedKey
+from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import KeyElsewhereError, NoSuchStoreError, NotRunningError
+from kohort.streams.runtime.holding import Role
 from kohort.streams.settings import StreamSettings, address_of
 
 _SENT_ON = "sent_on"
 _END_S = 1
 _KEY_CHARACTERS_MAX = 65_536
+
+
+class Queried(Protocol):
+    """What the server needs of an instance, see `ProgramInstance`."""
+
+    @property
+    def member_id(self) -> str:
+        """Id that the group has given to it."""
+
+    @property
+    def tasks(self) -> Mapping[Task, Role]:
+        """Its tasks, with its role in each."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of its program's stores."""
+
+    def step_of(self, store: str) -> tuple[Part, Storing]:
+        """Return the step that has a store."""
+
+    def find(self, store: str, key: object, *, stale: bool = False) -> Found:
+        """Return what a store has for a key."""
 
 
 class QueryServer:
@@ -50,7 +74,7 @@ class QueryServer:
             there is no token.
     """
 
-    def __init__(self, instance: ProgramInstance, settings: StreamSettings) -> None:
+    def __init__(self, instance: Queried, settings: StreamSettings) -> None:
         self._instance = instance
         host, port = address_of(settings.query_listen or "")
         self._token = _token(host, settings.query_token_file)

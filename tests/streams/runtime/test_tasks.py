@@ -11,7 +11,8 @@ import pytest
 
 from kohort import ConsumerRecord
 from kohort.errors import LocalProtocolError
-from kohort.streams.app.api import App, OnError
+from kohort.streams.app.api import App
+from kohort.streams.app.plan import OnError
 from kohort.streams.errors import BuildError, RecordFailedError, StateDiskFullError
 from kohort.streams.runtime.interface import Output
 from kohort.streams.runtime.task import StreamTask

@@ -18,18 +18,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kohort.errors import LocalProtocolError
 from kohort.streams.app.dsl import Stream
-from kohort.streams.app.names import check_name, check_topic
-from kohort.streams.app.plan import Plan
-from kohort.streams.app.serdes import SerdeLike, serde_of
-from kohort.streams.app.steps import Source
+from kohort.streams.app.plan import OnError, Plan
+from kohort.streams.app.serdes import Decoded, SerdeLike, serde_of
+from kohort.streams.app.steps import Source, check_name, check_topic
 from kohort.streams.errors import BuildError, NotRunningError
 
 if TYPE_CHECKING:
-    from kohort.streams.app.instance import ProgramInstance
+    from kohort.streams.app.instance import ProgramInstance, StoreKind
     from kohort.streams.app.testing import TestDriver
     from kohort.streams.app.topology import Program
     from kohort.streams.events import StreamsEvent
@@ -38,17 +37,10 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-OnError: TypeAlias = Literal["stop", "skip", "dead-letter"]
-"""What to do with a record for which a deserializer or a function raises."""
 
 Setting: TypeAlias = Any
 """The value of a setting, checked where it is used."""
 
-Decoded: TypeAlias = Any
-"""A value that a serde of the application has deserialized."""
-
-StoreKind: TypeAlias = Literal["rocksdb", "memory"]
-"""Where an instance keeps state: on disk, or in memory, restored completely at each start."""
 
 _ONE_SIGNAL_S = 1.0
 _ON_ERROR = ("stop", "skip", "dead-letter")

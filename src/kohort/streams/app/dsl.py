@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, Literal, TypeVar
 
-from kohort.streams.app.names import check_topic
 from kohort.streams.app.plan import Plan, needed, no_state, optional, plus_one, reducing
 from kohort.streams.app.serdes import INT, Serde, SerdeLike, serde_of
 from kohort.streams.app.steps import (
@@ -26,6 +25,7 @@ from kohort.streams.app.steps import (
     Source,
     StoreRef,
     ToTable,
+    check_topic,
 )
 from kohort.streams.app.windows import AggregateWindows, Span, WindowedKey, windowed_serde
 from kohort.streams.errors import BuildError

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, TypeAlias
 
 from immutables import Map
 
 from kohort.client.producer.partitioner import partition_for_key
 from kohort.errors import ConfigError
 from kohort.region.settings import ClientSettings
-from kohort.streams.app.api import Decoded, StoreKind
 from kohort.streams.app.application import ProgramTask, application_of
-from kohort.streams.app.steps import Storing
+from kohort.streams.app.serdes import Decoded
+from kohort.streams.app.steps import Found, Storing
 from kohort.streams.app.topology import Part, Program
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import KeyElsewhereError, NoSuchStoreError, NotRunningError
@@ -23,21 +23,8 @@ from kohort.streams.events import StreamsEvent
 from kohort.streams.runtime.running import StreamsInstance
 from kohort.streams.settings import StreamSettings
 
-
-class Found(NamedTuple):
-    """The answer to a query.
-
-    Attributes:
-        value: The value; None: the store has none for the key.
-        task: The task that has the key.
-        is_owner: Whether this instance processes it.
-        lag: How many offsets of the changelog it is behind; None: not known.
-    """
-
-    value: Decoded
-    task: Task
-    is_owner: bool
-    lag: int | None
+StoreKind: TypeAlias = Literal["rocksdb", "memory"]
+"""Where an instance keeps state: on disk, or in memory, restored completely at each start."""
 
 
 class ProgramInstance(StreamsInstance):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from kohort.streams.app.names import check_name
 from kohort.streams.app.serdes import Serde, SerdeLike, serde_of
-from kohort.streams.app.steps import Step
+from kohort.streams.app.steps import Step, check_name
 from kohort.streams.errors import BuildError
 
 V = TypeVar("V")
@@ -15,6 +14,9 @@ T = TypeVar("T")
 
 NoState: TypeAlias = Any
 """Stands for a missing state."""
+
+OnError: TypeAlias = Literal["stop", "skip", "dead-letter"]
+"""What to do with a record for which a deserializer or a function raises."""
 
 
 class Plan:

@@ -10,6 +10,9 @@ from kohort.streams.errors import BuildError
 
 T = TypeVar("T")
 
+Decoded: TypeAlias = Any
+"""A value that a serde of the application has deserialized."""
+
 
 class Serde(Generic[T]):
     """A serializer and the deserializer that reads its bytes; neither is called with None.

@@ -12,12 +12,15 @@ So each step is written once, for plain functions and for coroutines.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from kohort.streams.app.serdes import Serde
+from kohort.streams.app.serdes import Decoded, Serde
+from kohort.streams.assignment.tasks import Task
+from kohort.streams.errors import BuildError
 from kohort.streams.stores.store import Store
 
 Anything: TypeAlias = Any
@@ -30,6 +33,43 @@ Item: TypeAlias = tuple[Anything, Anything, int]
 """Key, value and timestamp, on the way from one step to the next."""
 
 Items: TypeAlias = Sequence[Item]
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_TOPIC = 249
+# The length that "-repartition" leaves for the names of an application and a step.
+_LONGEST = 100
+
+
+def check_name(what: str, name: str) -> str:
+    """Return a name that can be part of a topic's name.
+
+    Args:
+        what: What the name is for, for people.
+        name: The name.
+
+    Raises:
+        BuildError: It has other characters than Kafka's topics have, or is too long.
+    """
+    if not _LEGAL.fullmatch(name) or name in (".", "..") or len(name) > _LONGEST:
+        raise BuildError(
+            f"{what} cannot have the name {name!r}: 1 to {_LONGEST} of a-z, A-Z, 0-9, '.', '_'"
+            " and '-'"
+        )
+    return name
+
+
+def check_topic(name: str) -> str:
+    """Return the name of a topic.
+
+    Raises:
+        BuildError: Kafka does not allow it for a topic.
+    """
+    if not _LEGAL.fullmatch(name) or name in (".", "..") or len(name) > _LONGEST_TOPIC:
+        raise BuildError(
+            f"no topic can have the name {name!r}: 1 to {_LONGEST_TOPIC} of a-z, A-Z, 0-9, '.',"
+            " '_' and '-'"
+        )
+    return name
 
 
 class Bound(NamedTuple):
@@ -394,3 +434,19 @@ class JoinTables(Storing, frozen=True, kw_only=True):
         """Return what must be the same: the tables by their stores."""
         tables = [self.left.name, self.right.name, self.key.name, self.value.name]
         return ["JoinTables", self.number, self.name, self.parents, *tables, self.is_left]
+
+
+class Found(NamedTuple):
+    """The answer to a query.
+
+    Attributes:
+        value: The value; None: the store has none for the key.
+        task: The task that has the key.
+        is_owner: Whether this instance processes it.
+        lag: How many offsets of the changelog it is behind; None: not known.
+    """
+
+    value: Decoded
+    task: Task
+    is_owner: bool
+    lag: int | None

@@ -15,10 +15,11 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self
 
 from kohort.client.producer.partitioner import partition_for_key
 from kohort.errors import LocalProtocolError
+from kohort.streams.app.serdes import Decoded
 from kohort.streams.app.steps import Sink, Source, Storing
 from kohort.streams.app.topology import Program
 from kohort.streams.assignment.tasks import Task
@@ -29,9 +30,6 @@ from kohort.streams.stores.memory import MemoryStore
 from kohort.streams.stores.store import Change
 from kohort.types import TopicPartition
 from kohort.wire.records.record import Headers
-
-Decoded: TypeAlias = Any
-"""A key or a value of the application."""
 
 
 class DriverRecord(NamedTuple):

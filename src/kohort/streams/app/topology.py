@@ -20,7 +20,7 @@ from kohort.streams.assignment.tasks import SubTopology, Topology
 from kohort.streams.errors import BuildError, DifferentProgramError, NotCoPartitionedError
 
 if TYPE_CHECKING:
-    from kohort.streams.app.api import OnError
+    from kohort.streams.app.plan import OnError
 
 _COMPACT = {"cleanup.policy": "compact"}
 # Without retention: only the reader of a record may delete it (DeleteRecords).

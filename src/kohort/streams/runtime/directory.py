@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Struct
 
 from kohort.errors import ConfigError, LocalProtocolError
-from kohort.streams.app.names import check_name
+from kohort.streams.app.steps import check_name
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import (
     DamagedStateError,
