@@ -28,6 +28,7 @@ from kohort.region.machines.events import (
     Stopped,
     Tick,
 )
+from kohort.region.machines.fold import fold_in
 from kohort.region.machines.operator import OperatorMachine
 from kohort.region.machines.operator_session import OperatorConfig
 from kohort.region.machines.records import (
@@ -168,7 +169,7 @@ class Region:
 
     def _fold(self, record: RegionRecord) -> None:
         self.log.append(record)
-        self.state, facts = self.state.apply(self.state.offset, record)
+        self.state, facts = fold_in(self.state, self.state.offset, record)
         self.refused += [each.rule for each in facts if each.is_refused]
 
     def append(self, wanted: Append, process: Process | None) -> None:

@@ -16,6 +16,7 @@ from kohort.region import inspecting
 from kohort.region.errors import NewerRecordError
 from kohort.region.inspecting import RegionWaitError, ask, look, opened
 from kohort.region.log.control import ControlLog
+from kohort.region.machines.fold import fold_in
 from kohort.region.machines.records import (
     Complete,
     Drain,
@@ -127,7 +128,7 @@ class Played:
 
     def _take(self, records: Sequence[RegionRecord]) -> None:
         for each in records:
-            self.state, _ = self.state.apply(self.state.offset, each)
+            self.state, _ = fold_in(self.state, self.state.offset, each)
 
     async def caught_up(self) -> RegionState:
         return self.state

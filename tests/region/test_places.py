@@ -10,6 +10,7 @@ import pytest
 
 from kohort.region import DeltaSink, DifferentRegionError, ParquetDirectory
 from kohort.region.candidate import Candidate
+from kohort.region.machines.fold import fold_in
 from kohort.region.machines.records import RegionSettled
 from kohort.region.sinks.sink import identity_of
 from kohort.values import replace
@@ -64,7 +65,7 @@ def test_a_place_becomes_known_later_and_stays() -> None:
     for said in ("", "id-1 /b"):
         again = folded([RegionSettled("x", replace(SETTINGS, sink=said))], state)
         assert again.settings == state.settings
-    _, (fact,) = state.apply(state.offset, RegionSettled("x", replace(SETTINGS, sink="id-2 /a")))
+    _, (fact,) = fold_in(state, state.offset, RegionSettled("x", replace(SETTINGS, sink="id-2 /a")))
     assert fact.is_refused
 
 

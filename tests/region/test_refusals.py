@@ -21,7 +21,7 @@ from kohort.client import AdminClient, NewTopic, Producer
 from kohort.errors import KafkaError
 from kohort.region import ParquetDirectory, RegionSink, SinkError
 from kohort.region.errors import NewerRecordError
-from kohort.region.sinks import sink as sinks
+from kohort.region.sinks import directory
 from tests.real_kafka.broker import RealKafka
 from tests.region.regions import (
     Running,
@@ -62,14 +62,14 @@ def test_a_full_disk_ends_the_operator_that_writes_and_loses_nothing(
     out, own = tmp_path / "out", tmp_path / "own"
     out.mkdir()
     own.symlink_to(out)
-    synchronize, is_full = sinks._sync, False
+    synchronize, is_full = directory._sync, False
 
-    def sync(directory: Path) -> None:
-        if is_full and directory.is_relative_to(own):
+    def sync(folder: Path) -> None:
+        if is_full and folder.is_relative_to(own):
             raise no_space()
-        synchronize(directory)
+        synchronize(folder)
 
-    monkeypatch.setattr(sinks, "_sync", sync)
+    monkeypatch.setattr(directory, "_sync", sync)
     produce(address, topic, PARTITIONS, 100)
     one = Running(worker(address, topic, ParquetDirectory(own), "one"))
     with running(worker(address, topic, ParquetDirectory(out), "two")) as (two,):

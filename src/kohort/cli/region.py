@@ -278,7 +278,7 @@ def _publisher(sink: str) -> Publisher:
         from kohort.region.sinks.delta import DeltaPublisher
 
         return DeltaPublisher(place)
-    from kohort.region.sinks.sink import ParquetDirectory
+    from kohort.region.sinks.directory import ParquetDirectory
 
     return ParquetDirectory(place)
 

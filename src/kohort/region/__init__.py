@@ -34,12 +34,8 @@ if TYPE_CHECKING:
     from kohort.region.metrics import RegionMetrics
     from kohort.region.sinks.callable import CallableSink
     from kohort.region.sinks.delta import DeltaSink
-    from kohort.region.sinks.sink import (
-        CutWriter,
-        ParquetDirectory,
-        RegionSink,
-        read_directory,
-    )
+    from kohort.region.sinks.directory import ParquetDirectory, read_directory
+    from kohort.region.sinks.sink import CutWriter, RegionSink
     from kohort.region.states import KeyedState
 
 __all__ = [
@@ -78,9 +74,9 @@ _HOMES = {
     "RegionMetrics": "kohort.region.metrics",
     "CallableSink": "kohort.region.sinks.callable",
     "CutWriter": "kohort.region.sinks.sink",
-    "ParquetDirectory": "kohort.region.sinks.sink",
+    "ParquetDirectory": "kohort.region.sinks.directory",
     "RegionSink": "kohort.region.sinks.sink",
-    "read_directory": "kohort.region.sinks.sink",
+    "read_directory": "kohort.region.sinks.directory",
     "KeyedState": "kohort.region.states",
 }
 __getattr__ = importer(__name__, _HOMES)

@@ -14,6 +14,7 @@ from kohort.errors import ErrorCode, KafkaError
 from kohort.region.log.control import ControlLog
 from kohort.region.log.policies import check_topic
 from kohort.region.machines.events import Asked
+from kohort.region.machines.fold import fold_in
 from kohort.region.machines.records import RESET, Contribution, OperatorId, RegionRecord, ResetDone
 from tests.region.harness import P, Region
 
@@ -74,7 +75,7 @@ def test_an_operator_that_a_second_reset_overtakes_is_no_warning(
     region.control(Asked(RESET))
     region.run()
     caplog.set_level(logging.DEBUG, logger="kohort.region")
-    _, facts = region.state.apply(region.state.offset, stale(kind, a.id))
+    _, facts = fold_in(region.state, region.state.offset, stale(kind, a.id))
     ControlLog("r", {})._note(facts)
     (told,) = caplog.records
     assert told.levelno == level

@@ -38,6 +38,7 @@ from kohort.region.machines.records import (
 )
 from kohort.region.machines.state import Phase, RegionState
 from kohort.values import replace
+from tests.simulation.planting.regions import rules
 
 SETTINGS = RegionSettings(group_id="g", max_resets=2)
 A, A2, B = OperatorId("a", "1"), OperatorId("a", "2"), OperatorId("b", "1")
@@ -77,14 +78,14 @@ def folded(records: Iterable[RegionRecord], state: RegionState | None = None) ->
     """Fold records, all of which have to count."""
     state = state or RegionState()
     for record in records:
-        state, facts = state.apply(state.offset, record)
+        state, facts = fold.fold_in(state, state.offset, record)
         assert not [each for each in facts if each.is_refused], facts
     return state
 
 
 def refusal(state: RegionState, record: RegionRecord) -> str:
     """Return the rule by which a record is passed over; it must change nothing but counters."""
-    after, facts = state.apply(state.offset, record)
+    after, facts = fold.fold_in(state, state.offset, record)
     assert facts[0].is_refused
     assert facts[0].text
     assert after.partitions == state.partitions
@@ -231,9 +232,9 @@ def test_without_its_rule_the_record_would_count(name: str) -> None:
     before, record, rule = REFUSED[name]
     state, whole = folded(before), fold.RULES[type(record)]
     left = tuple(each for each in whole.conditions if each.__name__ != rule)
-    with fold.substituted({type(record): replace(whole, conditions=left)}):
+    with rules({type(record): replace(whole, conditions=left)}):
         try:
-            _, facts = state.apply(state.offset, record)
+            _, facts = fold.fold_in(state, state.offset, record)
         except (AssertionError, KeyError):
             return  # what the rule kept away is not even possible
     assert not any(each.is_refused and each.rule == rule for each in facts)
@@ -258,7 +259,7 @@ def test_every_condition_of_every_record_has_a_case_or_follows_from_another() ->
 
 def test_the_text_of_a_refusal_says_what_came_and_what_is() -> None:
     state = folded((*RESET_ONCE, ResetDone(B, 4, 2), Drain(1, "c", 2, 2)))
-    _, facts = state.apply(state.offset, given(B, 5, {Q: 9}, n=2))
+    _, facts = fold.fold_in(state, state.offset, given(B, 5, {Q: 9}, n=2))
     assert facts[0].text == (
         "contribution of attempt 1 for checkpoint 2 from operator b/1 is stale:"
         " the region is at attempt 2"
@@ -339,7 +340,7 @@ def test_leaving_is_seen_until_the_partition_is_free() -> None:
 
 def test_an_offset_is_folded_once() -> None:
     with pytest.raises(ValueError, match="folded already"):
-        folded(TWO).apply(0, None)
+        fold.fold_in(folded(TWO), 0, None)
 
 
 def test_the_first_counts_say_which_partitions_were_added_later() -> None:

@@ -16,6 +16,7 @@ from kohort.region.errors import (
     RegionRecordError,
 )
 from kohort.region.machines.coding import FORMAT, encode
+from kohort.region.machines.fold import fold_in
 from kohort.region.machines.reader import Reader
 from kohort.region.machines.records import (
     Claim,
@@ -135,7 +136,7 @@ def test_a_follower_that_loses_records_reads_on_to_a_snapshot() -> None:
 
 
 def test_a_snapshot_that_is_not_the_fold_is_a_fork() -> None:
-    forged = snapshot_of(folded(DRAINED).apply(len(DRAINED), None)[0])
+    forged = snapshot_of(fold_in(folded(DRAINED), len(DRAINED), None)[0])
     reader = taken(LOG, END)
     with pytest.raises(ForkedSnapshotError, match="is not what the records before"):
         reader.take(END, *encode(forged, "x"))

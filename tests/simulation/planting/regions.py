@@ -6,7 +6,8 @@ R8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 from kohort.region.machines import fold
@@ -58,7 +59,18 @@ def bugs() -> Iterator[Bug]:
 
 
 def _folds(kind: type[RegionRecord], rule: Rule) -> Plant:
-    return lambda: fold.substituted({kind: rule})
+    return lambda: rules({kind: rule})
+
+
+@contextmanager
+def rules(changes: Mapping[type[RegionRecord], Rule]) -> Iterator[None]:
+    """Fold by other rules for a while."""
+    kept = {kind: RULES[kind] for kind in changes}
+    RULES.update(changes)
+    try:
+        yield
+    finally:
+        RULES.update(kept)
 
 
 # ------------------------------------------------------------------------------------ by hand

@@ -20,10 +20,9 @@ from kohort.errors import MAY_BE_HIDDEN, BrokerUnavailableError, ErrorCode, Kafk
 from kohort.region.errors import ControlTopicError, RegionError, RegionRecordError
 from kohort.region.log.policies import COMPACTED, LOST, check_topic, watch_policies
 from kohort.region.machines.coding import VALUE_BYTES_MAX, decode, encode
-from kohort.region.machines.facts import Fact
 from kohort.region.machines.reader import Reader
 from kohort.region.machines.records import RegionRecord, Trimmed
-from kohort.region.machines.state import RegionState
+from kohort.region.machines.state import Fact, RegionState
 from kohort.region.settings import (
     ClientSettings,
     Patience,

@@ -13,14 +13,13 @@ from kohort.region.machines.events import (
     Publish,
     Trim,
 )
-from kohort.region.machines.facts import Fact
 from kohort.region.machines.records import (
     PERIODIC,
     OperatorId,
     RegionRecord,
     RegionSettings,
 )
-from kohort.region.machines.state import Phase, RegionState
+from kohort.region.machines.state import Fact, Phase, RegionState
 from kohort.values import replace
 
 

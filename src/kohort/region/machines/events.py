@@ -22,9 +22,8 @@ from immutables import Map
 from msgspec import Struct
 
 from kohort.region.errors import RegionError
-from kohort.region.machines.facts import Fact
 from kohort.region.machines.records import OperatorId, Partitions, RegionPartition, RegionRecord
-from kohort.region.machines.state import RegionState
+from kohort.region.machines.state import Fact, RegionState
 
 # ------------------------------------------------------------------------------ inputs of both
 

@@ -7,15 +7,14 @@ one, to show that each of them is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from immutables import Map
 from msgspec import Struct
 
 from kohort.region.machines import conditions as when
-from kohort.region.machines.facts import Fact
+from kohort.region.machines.conditions import Condition
 from kohort.region.machines.records import (
     DRAIN,
     NAMES,
@@ -46,11 +45,15 @@ from kohort.region.machines.records import (
     Unclaim,
     Unhealthy,
 )
-from kohort.region.machines.state import Checkpoint, OpenDrain, Operator, Partition, RegionState
+from kohort.region.machines.state import (
+    Checkpoint,
+    Fact,
+    OpenDrain,
+    Operator,
+    Partition,
+    RegionState,
+)
 from kohort.values import replace
-
-if TYPE_CHECKING:
-    from kohort.region.machines.conditions import Condition
 
 
 class _Folding:
@@ -446,7 +449,16 @@ RULES: dict[type[RegionRecord], Rule] = {
 def fold_in(
     state: RegionState, offset: int, record: RegionRecord | None
 ) -> tuple[RegionState, tuple[Fact, ...]]:
-    """Return the state after one more record, see `RegionState.apply`."""
+    """Return the state after one more record, and the facts observed.
+
+    Args:
+        state: The fold of the records before.
+        offset: Offset of the record; any offsets skipped are known to be tombstones.
+        record: The record; None: a tombstone, or bytes that are not a record.
+
+    Raises:
+        ValueError: The offset was folded already.
+    """
     if offset < state.offset:
         raise ValueError(f"offset {offset} was folded already, up to {state.offset}")
     folding = _Folding(state, offset)
@@ -485,14 +497,3 @@ def _count(folding: _Folding, record: RegionRecord) -> None:
     writer = folding.state.active(getattr(record, "operator", None))
     if seq is not None and writer is not None:
         folding.change_operator(writer, seq=seq)
-
-
-@contextmanager
-def substituted(changes: Mapping[type[RegionRecord], Rule]) -> Iterator[None]:
-    """Fold by other rules for a while; tests plant bugs in this way."""
-    kept = {kind: RULES[kind] for kind in changes}
-    RULES.update(changes)
-    try:
-        yield
-    finally:
-        RULES.update(kept)

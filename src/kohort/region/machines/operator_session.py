@@ -8,7 +8,6 @@ from msgspec import Struct, field
 from kohort.group.machine import State
 from kohort.region.errors import RegionError
 from kohort.region.machines.events import Append, MakeCut, OperatorEffects, Read
-from kohort.region.machines.facts import Fact
 from kohort.region.machines.records import (
     Contribution,
     OperatorId,
@@ -17,7 +16,7 @@ from kohort.region.machines.records import (
     RegionRecord,
     RegionSettings,
 )
-from kohort.region.machines.state import Operator, RegionState
+from kohort.region.machines.state import Fact, Operator, RegionState
 from kohort.values import replace
 
 NONE: Partitions = frozenset()

@@ -20,9 +20,9 @@ from kohort.region.errors import (
 )
 from kohort.region.machines import snapshot
 from kohort.region.machines.coding import decode
-from kohort.region.machines.facts import Fact
+from kohort.region.machines.fold import fold_in
 from kohort.region.machines.records import Evict, OperatorId, RegionRecord, Snapshot, Trimmed
-from kohort.region.machines.state import RegionState
+from kohort.region.machines.state import Fact, RegionState
 
 Decode: TypeAlias = Callable[[bytes | None, bytes], RegionRecord]
 _REMEMBERED = 5_000
@@ -175,7 +175,7 @@ class Reader:
         record = entry.record
         if isinstance(record, Snapshot):
             self._compare(entry.offset, record)
-        self._state, facts = self._state.apply(entry.offset, record)
+        self._state, facts = fold_in(self._state, entry.offset, record)
         if isinstance(record, Evict) and not any(each.is_refused for each in facts):
             self.evicted[record.operator] = record.why
         self._past[self._state.offset] = self._state

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from immutables import Map
 from msgspec import Struct
@@ -14,12 +13,8 @@ from kohort.region.machines.records import (
     OperatorId,
     Partitions,
     RegionPartition,
-    RegionRecord,
     RegionSettings,
 )
-
-if TYPE_CHECKING:
-    from kohort.region.machines.facts import Fact
 
 _NONE: Partitions = frozenset()
 
@@ -125,6 +120,26 @@ class Checkpoint(Struct, frozen=True):
     outputs: Map[OperatorId, str]
 
 
+class Fact(Struct, frozen=True):
+    """Something observed while a log was folded or a machine decided, for logs and metrics.
+
+    Attributes:
+        offset: Offset of the record; -1 outside of the log.
+        rule: Its name; for a refusal, the rule that the record broke.
+        text: One sentence for people.
+        is_refused: Whether a record was ignored because of it.
+        is_usual: Whether a healthy region refuses such records now and then.
+        is_warning: Whether it needs attention: work was lost and has to be repeated.
+    """
+
+    offset: int
+    rule: str
+    text: str
+    is_refused: bool = False
+    is_usual: bool = False
+    is_warning: bool = False
+
+
 class RegionState(Struct, frozen=True, kw_only=True):
     """The fold of a log up to an offset.
 
@@ -173,22 +188,6 @@ class RegionState(Struct, frozen=True, kw_only=True):
     snapshot_before: int = 0
     shown: int = 0
     began: Map[str, int] = Map()
-
-    def apply(
-        self, offset: int, record: RegionRecord | None
-    ) -> tuple[RegionState, tuple[Fact, ...]]:
-        """Return the fold after one more record, and the facts observed.
-
-        Args:
-            offset: Offset of the record; any offsets skipped are known to be tombstones.
-            record: The record; None: a tombstone, or bytes that are not a record.
-
-        Raises:
-            ValueError: The offset was folded already.
-        """
-        from kohort.region.machines.fold import fold_in
-
-        return fold_in(self, offset, record)
 
     @property
     def phase(self) -> Phase:

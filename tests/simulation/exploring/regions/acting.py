@@ -19,6 +19,7 @@ from kohort.region.machines.events import (
     StartFound,
     Tick,
 )
+from kohort.region.machines.fold import fold_in
 from kohort.region.machines.operator import OperatorConfig, OperatorMachine
 from kohort.region.machines.records import (
     PERIODIC,
@@ -200,7 +201,7 @@ class Acting:
         log = list(at.log)
         for each in records:
             before = log[-1]
-            after, _ = before.apply(before.offset, each)
+            after, _ = fold_in(before, before.offset, each)
             log.append(after)
             wrong = _check_fold(before, after)
             if wrong:
