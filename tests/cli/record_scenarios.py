@@ -156,7 +156,7 @@ def what_is_not_delivered_is_counted(bootstrap: str) -> None:
     done = ran("produce", topic, "-b", bootstrap, "--json", given=b'{"value": "v"}\n' + many)
     assert done.returncode == 1
     assert b"standard input, line 2: it is no JSON" in done.stderr
-    assert b"what was before it is delivered: 1 record(s)" in done.stderr
+    assert b"the records before it are delivered: 1 record(s)" in done.stderr
 
 
 def a_producer_that_is_stopped_delivers_what_it_has_read(bootstrap: str) -> None:

@@ -98,15 +98,15 @@ def test_groups_are_listed_by_state_and_type(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize(("options", "reason"), [
-    ([], "say to where"),
-    (["--to-earliest", "--to-latest"], "say to where"),
-    (["--to-earliest"], "say which partitions"),
-    (["--to-earliest", "--all-topics", "--topic", "t"], "say which partitions"),
+    ([], "choose one of"),
+    (["--to-earliest", "--to-latest"], "choose one of"),
+    (["--to-earliest"], "name the partitions"),
+    (["--to-earliest", "--all-topics", "--topic", "t"], "name the partitions"),
     (["--to-earliest", "--topic", "t:x"], "'t:x' is neither TOPIC nor"),
     (["--from-file", "f", "--all-topics"], "--from-file names the partitions"),
-    (["--by-duration", "1 day", "--all-topics"], "no duration of ISO 8601"),
+    (["--by-duration", "1 day", "--all-topics"], "not an ISO 8601 duration"),
     (["--by-duration", "P99999999D", "--all-topics"], "before the year 1"),
-    (["--to-datetime", "today", "--all-topics"], "no time of ISO 8601"),
+    (["--to-datetime", "today", "--all-topics"], "not an ISO 8601 time"),
     (["--to-earliest", "--all-topics", "--execute", "--dry-run"], "contradict"),
     (["--to-earliest", "--all-topics", "--export", "--json"], "--export and --json contradict"),
 ])  # fmt: skip
@@ -132,8 +132,8 @@ def test_a_narrow_terminal_leaves_columns_out_and_says_so(bootstrap: str) -> Non
                 check=True,
             )
             shown[columns] = done.stdout.decode()
-    assert "Left out: GROUP, HOST, CONSUMER-ID. All of it" in shown[80]
-    assert "Left out" not in shown[200]
+    assert "Hidden columns: GROUP, HOST, CONSUMER-ID. To see all" in shown[80]
+    assert "Hidden columns" not in shown[200]
     assert "CONSUMER-ID" in shown[200]
 
 
@@ -262,7 +262,7 @@ def test_watch_ends_where_waiting_does_not_help() -> None:
 @pytest.mark.parametrize(("text", "reason"), [
     ("", "has no offsets"),
     ("t,0", "line 1: must be topic,partition,offset"),
-    ("t,0,1\nt,0,2", "line 2: t-0 is there twice"),
+    ("t,0,1\nt,0,2", "line 2: t-0 is listed twice"),
     ("other,t,0,1", "line 1: is about group 'other', not 'g'"),
     ("t,0,-1", "line 1: must be"),
 ])  # fmt: skip

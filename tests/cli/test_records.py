@@ -58,18 +58,18 @@ def test_a_producer_that_is_stopped_delivers_what_it_has_read(bootstrap: str) ->
 
 
 @pytest.mark.parametrize(("command", "reason"), [
-    (["consume", "t", "-o", "5", "-g", "g"], "a group begins at its committed offsets"),
+    (["consume", "t", "-o", "5", "-g", "g"], "a group starts at its committed offsets"),
     (["consume", "t", "-o", "stored"], "-o stored needs a --group"),
     (["consume", "t", "-o", "sometime"], "-o sometime: must be beginning"),
-    (["consume", "t", "-o", "e@noon"], "no time of ISO 8601"),
-    (["consume", "t", "-o", "1", "-o", "2"], "one place to begin"),
+    (["consume", "t", "-o", "e@noon"], "not an ISO 8601 time"),
+    (["consume", "t", "-o", "1", "-o", "2"], "give at most one start"),
     (["consume", "t", "-p", "1", "-g", "g"], "--partition needs one topic"),
     (["consume", "t", "-f", "%x"], "'%x' is none of"),
     (["consume", "t", "-f", "%s", "--json"], "contradict"),
     (["consume", "t", "-X", "linger"], "must be NAME=VALUE"),
     (["produce", "t", "-D", "\\q"], "is none of"),
     (["produce", "t", "-D", ""], "--delimiter is empty"),
-    (["produce", "t", "--json", "-k", "k"], "with --json the lines say it all"),
+    (["produce", "t", "--json", "-k", "k"], "--json cannot be combined"),
     (["produce", "t", "--whole"], "--whole needs files"),
     (["produce", "t", "-X", "nonsense=0"], "nonsense"),
     (["produce", "t", "-z", "bzip"], "bzip"),

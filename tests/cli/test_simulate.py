@@ -215,7 +215,7 @@ def test_regions_are_simulated_too() -> None:
     done = CliRunner().invoke(app, ["simulate", "--protocol", "region", "--runs", "2", "--json"])
     assert done.exit_code == 0
     assert [json.loads(line)["verdict"] for line in done.stdout.splitlines()] == ["ok", "ok"]
-    with pytest.raises(ConfigError, match="the seed decides"):
+    with pytest.raises(ConfigError, match="the seed determines"):
         CliRunner().invoke(
             app, ["simulate", "--protocol", "region", "--members", "3"], catch_exceptions=False
         )
@@ -229,7 +229,7 @@ def test_transactions_are_simulated_too() -> None:
     assert [json.loads(line)["verdict"] for line in done.output.splitlines()] == ["ok"] * 2
     done = CliRunner().invoke(app, [*args, "--seed", "7", "--trace"])
     assert (done.exit_code, done.output.splitlines()[-1]) == (0, "ok")
-    with pytest.raises(ConfigError, match="the seed decides all"):
+    with pytest.raises(ConfigError, match="the seed determines the whole"):
         CliRunner().invoke(app, [*args, "--members", "3"], catch_exceptions=False)
 
 
@@ -255,7 +255,7 @@ def test_stream_applications_are_simulated_too(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*args, "--replay", str(path)])
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "ok")
     assert "TaskStarted" in done.stdout
-    with pytest.raises(ConfigError, match="the seed decides"):
+    with pytest.raises(ConfigError, match="the seed determines"):
         CliRunner().invoke(app, [*args, "--members", "3"], catch_exceptions=False)
 
 

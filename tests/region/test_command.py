@@ -68,7 +68,7 @@ def test_a_region_is_shown_drained_reset_and_stopped(
     assert json.loads(drained.stdout)["completed"] == 1
     eventually(lambda: visible(tmp_path) > 0, "the checkpoint is published")
     reset = region("reset", name, *where)
-    assert "attempt 2 goes on from checkpoint 1" in reset.stdout, reset.stderr
+    assert "attempt 2 continues from checkpoint 1" in reset.stdout, reset.stderr
     checkpoints = json.loads(region("checkpoints", name, *where, "--json").stdout)
     assert [each["partition"] for each in checkpoints["partitions"]] == [0, 1]
     stopped = region("stop", name, *where)

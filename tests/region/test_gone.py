@@ -132,7 +132,7 @@ def test_a_region_whose_operators_were_all_killed_does_not_run(address: str, top
     assert code == 4
     told = f"no operator is running, none is in group group-{topic} (they were killed)"
     assert told in said["waits_for"]
-    assert "goes on from checkpoint 0" in shown
+    assert "continues from checkpoint 0" in shown
     assert [each["gone"] for each in said["operators"]] == [True, True, True]
     assert shown.count(" gone") == 3
     done = ran_text("region", "status", topic, "-b", address)

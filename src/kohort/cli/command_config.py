@@ -1,4 +1,4 @@
-"""`--command-config`: the settings of a command's clients, security among them, from a file."""
+"""`--command-config`: settings of a command's clients, including security, from a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SEPARATED = re.compile(
     rf"((?:\\.|[^\\=:{_BLANK}])*)[{_BLANK}]*(?:[=:]|[{_BLANK}])[{_BLANK}]*(.*)", re.DOTALL
 )
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-# Files that other programs read as well have these; Kafka's own commands warn of them and go on.
+# Settings in files that other programs read too; Kafka's own commands warn and continue.
 _OF_OTHERS = ("schema.registry.", "basic.auth.", "bearer.auth.")
 _MEANT = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 

@@ -22,14 +22,16 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     from kohort.client import Consumer
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="What to read.")]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to read.")]
 Group = Annotated[
     str | None,
-    typer.Option("--group", "-g", help="Share the partitions with this group, and commit to it."),
+    typer.Option("--group", "-g", help="Consumer group to join and commit to."),
 ]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", min=0, help="Only this one; repeat. Not in a group."),
+    typer.Option(
+        "--partition", "-p", min=0, help="Read only this partition; repeatable. Not with a group."
+    ),
 ]
 Offsets = Annotated[
     list[str] | None,
@@ -37,15 +39,19 @@ Offsets = Annotated[
         "--offset",
         "-o",
         metavar="WHERE",
-        help="beginning, end, an offset, -N (N before the end), s@TIME to begin at a time and"
-        " e@TIME to end before one; TIME in ms or as 2026-02-28T10:00:00 (UTC). In a group only"
+        help="beginning, end, an offset, -N (N before the end), s@TIME to start at a time,"
+        " e@TIME to stop before one; TIME in ms or as 2026-02-28T10:00:00 (UTC). In a group only"
         " beginning, end or stored, for partitions without a committed offset, and e@TIME.",
     ),
 ]
-Count = Annotated[int | None, typer.Option("--count", "-c", min=1, help="End after so many.")]
+Count = Annotated[
+    int | None, typer.Option("--count", "-c", min=1, help="Stop after this many records.")
+]
 AtEnd = Annotated[
     bool,
-    typer.Option("--exit-at-end", "-e", help="End where the partitions ended when it began."),
+    typer.Option(
+        "--exit-at-end", "-e", help="Stop at the end offsets that the partitions had at the start."
+    ),
 ]
 FormatText = Annotated[
     str | None,
@@ -59,21 +65,24 @@ FormatText = Annotated[
 ]
 JsonLines = Annotated[
     bool,
-    typer.Option("--json", help="Lines of JSON; bytes that are not UTF-8 are base64, marked so."),
+    typer.Option("--json", help="Print JSON lines; bytes that are not UTF-8 are marked base64."),
 ]
 KeyDelimiter = Annotated[
-    str | None, typer.Option("--key-delimiter", "-K", metavar="TEXT", help="Print keys, then this.")
+    str | None,
+    typer.Option("--key-delimiter", "-K", metavar="TEXT", help="Print keys, followed by this."),
 ]
 Delimiter = Annotated[
-    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="Printed after each record.")
+    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="Text after each record.")
 ]
-Null = Annotated[bool, typer.Option("--null", "-Z", help="Print NULL for null, not nothing.")]
+Null = Annotated[bool, typer.Option("--null", "-Z", help="Print NULL for null instead of nothing.")]
 Committed = Annotated[
-    bool, typer.Option("--read-committed", help="Leave out aborted transactions.")
+    bool, typer.Option("--read-committed", help="Skip records of aborted transactions.")
 ]
 More = Annotated[
     list[str] | None,
-    typer.Option("-X", metavar="NAME=VALUE", help="Another setting, by Kafka's name; repeat."),
+    typer.Option(
+        "-X", metavar="NAME=VALUE", help="Any other setting, by Kafka's name; repeatable."
+    ),
 ]
 _POLL_MS = 250
 _MOST = 500
@@ -96,14 +105,14 @@ def consume(
     read_committed: Committed = False,
     more: More = None,
 ) -> None:
-    r"""Print records: by default all there are from the beginning, and then new ones.
+    r"""Print records: by default all from the beginning, then new ones.
 
-    In a group it begins at the committed offsets, and commits the offsets of printed records every
+    In a group it starts at the committed offsets, and commits the offsets of printed records every
     5 seconds and at the end. Records written to a pipe count as printed: use --count rather than
     head there.
 
-    Exit code 0: it has come to its end (-c, -e, e@TIME), or was ended by Ctrl-C, by SIGTERM, or by
-    the reader of a pipe that has gone; 1: an error.
+    Exit code 0: it reached its end (-c, -e, e@TIME), or was stopped by Ctrl-C, SIGTERM, or
+    a pipe whose reader has ended; 1: an error.
 
     Example: kohort consume flights -b localhost:9092 -o -5 -e -f '%p/%o %k: %s\n'
     """

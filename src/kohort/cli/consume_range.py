@@ -31,10 +31,10 @@ class Limits(Struct, frozen=True):
     """The range to read.
 
     Attributes:
-        reset: An end of the partitions to begin at; "none" in a group: only committed offsets.
-        offset: The offset to begin at; if negative, counted back from the end.
-        begin_ms: The time to begin at.
-        end_ms: The time to end before.
+        reset: The end of the partitions to start at; "none" in a group: only committed offsets.
+        offset: The offset to start at; if negative, counted back from the end.
+        begin_ms: The time to start at.
+        end_ms: The time to stop before.
     """
 
     reset: Literal["earliest", "latest", "none"] = "earliest"
@@ -52,7 +52,7 @@ def parse_offsets(texts: Sequence[str], *, is_group: bool) -> Limits:
     ends = [text[2:] for text in texts if text.startswith("e@")]
     begins = [text for text in texts if not text.startswith("e@")]
     if len(ends) > 1 or len(begins) > 1:
-        raise wrong_usage("-o: one place to begin, and one e@TIME to end")
+        raise wrong_usage("-o: give at most one start, and one e@TIME as the end")
     end_ms = _milliseconds(ends[0]) if ends else None
     begin = begins[0] if begins else "beginning"
     if begin in _RESETS:
@@ -61,7 +61,7 @@ def parse_offsets(texts: Sequence[str], *, is_group: bool) -> Limits:
         return Limits(_RESETS[begin], end_ms=end_ms)
     if is_group:
         raise wrong_usage(
-            f"-o {begin}: a group begins at its committed offsets; kohort groups reset-offsets"
+            f"-o {begin}: a group starts at its committed offsets; kohort groups reset-offsets"
             " sets them"
         )
     if begin.startswith("s@"):
@@ -97,7 +97,7 @@ class Range:
         self._over: set[TopicPartition] = set()
 
     def seek(self, partitions: Sequence[TopicPartition]) -> None:
-        """Seek to the begin of the range."""
+        """Seek to the start of the range."""
         limits, consumer = self._limits, self._consumer
         begins = consumer.beginning_offsets(partitions)
         ends = consumer.end_offsets(partitions)

@@ -27,10 +27,12 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupDescription
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Group id.")]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", "-t", metavar="TOPIC[:N,N]", help="All partitions or these; repeat."),
+    typer.Option(
+        "--topic", "-t", metavar="TOPIC[:N,N]", help="All partitions or only these; repeatable."
+    ),
 ]
 _WHY = "a group with members is not deleted"
 Chosen: TypeAlias = dict[str, tuple[int, ...] | None]
@@ -94,8 +96,8 @@ def _refusal(found: GroupDescription, why: str) -> str:
     count = len(found.members)
     return (
         f"group {found.group_id} is {found.state} and has {count} member(s), and {why}:"
-        f" stop {named(found.members)}. One that is gone counts until its session ends, or until"
-        " kohort groups remove-members takes it out"
+        f" stop {named(found.members)}. A crashed member counts until its session ends, or until"
+        " kohort groups remove-members removes it"
     )
 
 
@@ -104,14 +106,16 @@ def delete_offsets(
     bootstrap_servers: Bootstrap,
     topic: Annotated[
         list[str],
-        typer.Option("--topic", "-t", metavar="TOPIC[:N,N]", help="All its partitions; repeat."),
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC[:N,N]", help="All its partitions; repeatable."
+        ),
     ],
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete a group's committed offsets of topics to which no member subscribes.
 
-    Exit code 0: all are gone, also those that were not there; 1: some are not, and why.
+    Exit code 0: all are deleted, or did not exist; 1: some were not, with the reason.
 
     Example: kohort groups delete-offsets delays -b localhost:9092 --topic flights:0,1
     """
@@ -139,14 +143,14 @@ def _text(error: KafkaError | None) -> str | None:
 
 
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP", help="Ids of groups.")],
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP", help="Group ids.")],
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete groups that have no members, with their committed offsets.
 
-    Exit code 0: all are deleted; 1: some are not, and why.
+    Exit code 0: all are deleted; 1: some were not, with the reason.
 
     Example: kohort groups delete delays -b localhost:9092
     """
@@ -173,25 +177,25 @@ def remove_members(
     command_config: CommandConfig = None,
     instance_id: Annotated[
         list[str] | None,
-        typer.Option("--instance-id", help="group.instance.id of a static member; repeat."),
+        typer.Option("--instance-id", help="group.instance.id of a static member; repeatable."),
     ] = None,
     member_id: Annotated[
-        list[str] | None, typer.Option("--member-id", help="Id of a member; repeat.")
+        list[str] | None, typer.Option("--member-id", help="Member id; repeatable.")
     ] = None,
     all_members: Annotated[bool, typer.Option("--all", help="All members.")] = False,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for the broker's log.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Reason, for the broker's log.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Remove members from a group; their partitions go to the others.
 
-    A member that still runs rejoins as soon as it learns of it: stop it first.
+    A member that is still running rejoins as soon as it notices: stop it first.
 
-    Exit code 0: they are out; 1: some are not, and why.
+    Exit code 0: all are removed; 1: some were not, with the reason.
 
     Example: kohort groups remove-members delays -b localhost:9092 --instance-id worker-7
     """
     if bool(instance_id or member_id) == all_members:
-        raise wrong_usage("say whom: --instance-id ID, --member-id ID, or --all")
+        raise wrong_usage("name the members: --instance-id ID, --member-id ID, or --all")
     with admin_client(bootstrap_servers, command_config) as admin:
         described = admin.describe_groups([group])[group]
         wanted = _wanted(described, instance_id or (), member_id or ())

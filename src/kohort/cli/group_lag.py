@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Rows: TypeAlias = list[tuple[object, ...]]
 
 COLUMNS = ("GROUP", "STATE", "TOPIC", "#PARTITIONS", "LAG", "MAX-LAG", "UNKNOWN")
-# The least important first.
+# Columns to drop, the least important first.
 _DISPENSABLE = ("STATE", "#PARTITIONS")
 
 
@@ -75,7 +75,7 @@ class GroupLag(Struct, frozen=True):
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[GROUP]...", help="Ids of groups; all groups without one."),
+    typer.Argument(metavar="[GROUP]...", help="Group ids; default: all groups."),
 ]
 
 
@@ -83,11 +83,9 @@ def lag(
     bootstrap_servers: Bootstrap,
     groups: Names = None,
     command_config: CommandConfig = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How often to look.")
+        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh interval.")
     ] = 1.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object; a line per change with --watch.")
@@ -95,7 +93,7 @@ def lag(
 ) -> None:
     """Show how many records groups have yet to read, by topic and in total.
 
-    Exit code 1: some groups are not there or not told, and why; the others are shown.
+    Exit code 1: some groups are missing or unknown, with the reason; the others are shown.
 
     Example: kohort groups lag delays -b localhost:9092 --watch
     """
@@ -162,7 +160,7 @@ def _described(
 
 
 def told(lags: Lags) -> list[str]:
-    """Return readable lines about failed look-ups."""
+    """Return readable lines about failed lookups."""
     failed = [f"the lag of {name} is not known: {why}" for name, why in lags.failed.items()]
     return failed + [f"the ends of some partitions are not known: {each}" for each in lags.unknown]
 

@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from kohort.client import AdminClient, OffsetReset
     from kohort.client.admin.values import OffsetSpec
 
-_TO = "To where (one of them)"
+_TO = "New offsets (one of these)"
 AllTopics = Annotated[
-    bool, typer.Option("--all-topics", help="All that the group has committed offsets of.")
+    bool, typer.Option("--all-topics", help="All topics for which the group has offsets.")
 ]
 ToEarliest = Annotated[
-    bool, typer.Option("--to-earliest", help="The first record.", rich_help_panel=_TO)
+    bool, typer.Option("--to-earliest", help="The beginning.", rich_help_panel=_TO)
 ]
 ToLatest = Annotated[bool, typer.Option("--to-latest", help="The end.", rich_help_panel=_TO)]
 ToCurrent = Annotated[
     bool,
     typer.Option(
         "--to-current",
-        help="Where it is, within what the partition has; the end without an offset.",
+        help="The committed offset, within the partition's range; the end if there is none.",
         rich_help_panel=_TO,
     ),
 ]
@@ -59,7 +59,10 @@ ToOffset = Annotated[
     int | None, typer.Option("--to-offset", min=0, metavar="N", rich_help_panel=_TO)
 ]
 ShiftBy = Annotated[
-    int | None, typer.Option("--shift-by", metavar="N", help="-5: 5 back.", rich_help_panel=_TO)
+    int | None,
+    typer.Option(
+        "--shift-by", metavar="N", help="Move by N; -5 moves back by 5.", rich_help_panel=_TO
+    ),
 ]
 ToDatetime = Annotated[
     str | None,
@@ -75,7 +78,7 @@ ByDuration = Annotated[
     typer.Option(
         "--by-duration",
         metavar="PnDTnHnMnS",
-        help="So long before now: P7D, PT36H.",
+        help="This long before now: P7D, PT36H.",
         rich_help_panel=_TO,
     ),
 ]
@@ -84,13 +87,17 @@ FromFile = Annotated[
     typer.Option(
         "--from-file",
         metavar="CSV",
-        help="Lines of topic,partition,offset, as --export writes them.",
+        help="File with lines topic,partition,offset, as --export writes.",
         rich_help_panel=_TO,
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this, it is only shown.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show it, and call that a success.")]
-Export = Annotated[bool, typer.Option("--export", help="Print it as CSV, for --from-file.")]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Make the change; without this, only show it.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the change, with exit code 0.")]
+Export = Annotated[
+    bool, typer.Option("--export", help="Print the new offsets as CSV, for --from-file.")
+]
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -129,7 +136,7 @@ def reset_offsets(
     An offset outside a partition becomes its first or its end offset, with a line on standard
     error. If one of the partitions does not exist, nothing is changed.
 
-    Exit code 0: done, or shown with --dry-run or --export; 1: refused, and why; 3: only shown.
+    Exit code 0: done, or shown with --dry-run or --export; 1: refused; 3: only shown.
 
     Example: kohort groups reset-offsets delays -b localhost:9092 --topic flights:0,1
     --to-datetime 2026-02-28T10:00:00 --execute
@@ -154,7 +161,7 @@ def reset_offsets(
         specs = _specs(admin, group, scenario, named_topics, committed)
         found, failed = _reset(admin, group, specs, validate_only=True)
         is_done = execute and not failed
-        if is_done:  # the offsets looked up before: an end may have moved
+        if is_done:  # the offsets found above: an end may have moved since
             offsets = {at: each.offset for at, each in found.items()}
             done, failed = _reset(admin, group, offsets, validate_only=False)
             found = {at: found[at] for at in done}
@@ -162,7 +169,9 @@ def reset_offsets(
     for why in failed:
         tell(f"{'was not' if is_done else 'cannot be'} reset: {why}")
     if not is_done and not as_json:
-        how = ": leave out what cannot be reset" if failed else "; to do it, give --execute"
+        how = (
+            ": leave out what cannot be reset" if failed else "; to make the change, add --execute"
+        )
         tell(f"nothing was changed{how}")
     ended(1 if failed else 0 if execute or dry_run or export else ONLY_SHOWN)
 
@@ -212,7 +221,7 @@ def _checked(scenario: Scenario, topics: Sequence[str] | None, all_topics: bool)
     given = [each for each in _values(scenario) if each is not None and each is not False]
     if len(given) != 1:
         raise wrong_usage(
-            "say to where with one of --to-earliest, --to-latest, --to-current, --to-offset,"
+            "choose one of --to-earliest, --to-latest, --to-current, --to-offset,"
             " --shift-by, --to-datetime, --by-duration and --from-file"
         )
     if scenario.file is not None:
@@ -220,7 +229,7 @@ def _checked(scenario: Scenario, topics: Sequence[str] | None, all_topics: bool)
             raise wrong_usage("--from-file names the partitions: leave out --topic, --all-topics")
         return None
     if bool(topics) == all_topics:
-        raise wrong_usage("say which partitions: --topic TOPIC[:N,N] or --all-topics")
+        raise wrong_usage("name the partitions: --topic TOPIC[:N,N] or --all-topics")
     return chosen_topics(topics) if topics else None
 
 

@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from kohort.client import AdminClient, GroupListing
 
 app = typer.Typer(
-    help="Look at consumer groups, move their offsets, remove them.", no_args_is_help=True
+    help="Show consumer groups, set their offsets, delete them.", no_args_is_help=True
 )
 
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="More columns.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more columns.")]
 
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning",
            "Reconciling", "NotReady")  # fmt: skip
@@ -74,7 +74,7 @@ def list_groups(
 ) -> None:
     """List groups with their type and state.
 
-    Exit code 1: some brokers do not list theirs, and why.
+    Exit code 1: some brokers do not list their groups, with the reason.
 
     Example: kohort groups list -b localhost:9092 --state Stable,Empty --type consumer
     """
@@ -124,7 +124,7 @@ def _chosen(given: str, known: Sequence[str], option: str) -> list[str]:
     names = [each.strip().lower() for each in given.split(",") if each.strip()]
     for name in names:
         if name not in spelled:
-            raise wrong_usage(f"{option} {name}: it can be {', '.join(known)}")
+            raise wrong_usage(f"{option} {name}: must be one of {', '.join(known)}")
     return [spelled[name] for name in names]
 
 
@@ -136,7 +136,7 @@ def describe(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a group's state, its offsets, its lag, and who has which partition.
+    """Show a group's state, its offsets, its lag, and the owner of each partition.
 
     Example: kohort groups describe delays -b localhost:9092
     """
@@ -162,7 +162,7 @@ def members(
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="What each has, and is to have (KIP-848).")
+        bool, typer.Option("--verbose", "-v", help="Current and target partitions (KIP-848).")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -208,15 +208,15 @@ def watch(
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How often to look.")
+        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh interval.")
     ] = 1.0,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line, whenever something differs.")
+        bool, typer.Option("--json", help="One JSON object per line, at each change.")
     ] = False,
 ) -> None:
-    """Show a group repeatedly: since when its state holds, and which members joined and left.
+    """Show a group repeatedly: its state and since when, and which members joined and left.
 
-    Ends with exit code 0 on Ctrl-C or SIGTERM. It does not know what happened before it began.
+    Ends with exit code 0 on Ctrl-C or SIGTERM. Changes before it started are unknown.
 
     Example: kohort groups watch delays -b localhost:9092
     """

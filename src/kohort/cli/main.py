@@ -68,8 +68,8 @@ def demo(
         bool,
         typer.Option(
             "--region/--no-region",
-            help="One consistent region, whose every snapshot is checked; or a group alone, where"
-            " each application appends and commits for itself.",
+            help="One consistent region, with every snapshot checked; or only a group, where"
+            " each application appends and commits independently.",
         ),
     ] = True,
     sabotage: Annotated[
@@ -81,11 +81,13 @@ def demo(
     ] = False,
     group_protocol: Annotated[
         GroupProtocol,
-        typer.Option(help="How the group shares its partitions: all stop, or only what moves."),
+        typer.Option(help="Group protocol: all members stop, or only moving partitions."),
     ] = GroupProtocol.CLASSIC,
     bootstrap_servers: Bootstrap = None,
-    out: Annotated[Path, typer.Option(help="Folder for everything it leaves.")] = Path("demo-out"),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, no panel.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for all output.")] = Path("demo-out"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the panel.")
+    ] = False,
 ) -> None:
     """Replay the flights of 2013 through three applications of one region, and judge the result.
 
@@ -116,30 +118,30 @@ def demo(
 
 _FaultsFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Have the faults of this TOML file (docs/testing.md)."),
+    typer.Option(metavar="FILE", help="Inject the faults in this TOML file (docs/testing.md)."),
 ]
 _SecurityFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Demand TLS or passwords, as this TOML file says (docs/broker.md)."
+        metavar="FILE", help="Require TLS or passwords as set in this TOML file (docs/broker.md)."
     ),
 ]
 _ClientFiles = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER", help="Write files there with which clients connect, for each user."
-    ),
+    typer.Option(metavar="FOLDER", help="Folder for client settings, written for each user."),
 ]
 
 
 @app.command()
 def broker(
-    data: Annotated[Path, typer.Option(help="Data directory; made if missing.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 0,
+    data: Annotated[Path, typer.Option(help="Data directory; created if missing.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free port.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     allow_remote: Annotated[
         bool,
-        typer.Option(help="Permit an address that others reach, without authentication."),
+        typer.Option(
+            help="Allow an address that other machines can reach, without authentication."
+        ),
     ] = False,
     advertised: Annotated[
         str | None,
@@ -150,11 +152,11 @@ def broker(
         ),
     ] = None,
     flush_interval_ms: Annotated[
-        int | None, typer.Option(min=1, help="fsync this often; by default never.")
+        int | None, typer.Option(min=1, help="Interval of fsync; by default never.")
     ] = None,
     protocols: Annotated[
         str,
-        typer.Option(metavar="NAMES", help="Group protocols; draft is there to be studied."),
+        typer.Option(metavar="NAMES", help="Group protocols; draft is for study only."),
     ] = "classic,consumer",
     faults: _FaultsFile = None,
     security: _SecurityFile = None,

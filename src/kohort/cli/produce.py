@@ -24,47 +24,50 @@ from kohort.values import replace
 if TYPE_CHECKING:
     from kohort.client import DeliveryFuture, Producer
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to write to.")]
 Files = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="FILE", help="Instead of standard input; - is standard input."),
+    typer.Argument(metavar="FILE", help="Files to read; - is standard input (default)."),
 ]
 Delimiter = Annotated[
-    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What ends a record.")
+    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="Delimiter after each record.")
 ]
 KeyDelimiter = Annotated[
     str | None,
-    typer.Option("--key-delimiter", "-K", metavar="TEXT", help="What ends a key before a value."),
+    typer.Option("--key-delimiter", "-K", metavar="TEXT", help="Delimiter between key and value."),
 ]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="The key of all records.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of all records.")]
 Headers = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of all; repeat."),
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of all records; repeatable."),
 ]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="By default chosen by the key.")
+    int | None,
+    typer.Option("--partition", "-p", min=0, help="Partition; by default chosen by the key."),
 ]
 JsonLines = Annotated[
-    bool, typer.Option("--json", help="Lines of JSON, as kohort consume --json prints them.")
+    bool, typer.Option("--json", help="Read JSON lines, as printed by kohort consume --json.")
 ]
 EmptyIsNull = Annotated[
-    bool, typer.Option("--null", "-Z", help="An empty key or value is null: a tombstone.")
+    bool, typer.Option("--null", "-Z", help="Treat an empty key or value as null (tombstone).")
 ]
-Whole = Annotated[bool, typer.Option("--whole", help="Each file is one record.")]
+Whole = Annotated[bool, typer.Option("--whole", help="Send each file as one record.")]
 Compression = Annotated[
     str | None,
     typer.Option("--compression", "-z", metavar="NAME", help="gzip, snappy, lz4 or zstd."),
 ]
 Acks = Annotated[
-    str | None, typer.Option("--acks", metavar="all|1|0", help="Replicas that must have a record.")
+    str | None, typer.Option("--acks", metavar="all|1|0", help="Required acknowledgements.")
 ]
 Idempotence = Annotated[
     bool | None,
-    typer.Option("--idempotence/--no-idempotence", help="No duplicates of retries: the default."),
+    typer.Option("--idempotence/--no-idempotence", help="Prevent duplicates by retries (default)."),
 ]
 More = Annotated[
     list[str] | None,
-    typer.Option("-X", metavar="NAME=VALUE", help="Another setting, by Kafka's name; repeat."),
+    typer.Option(
+        "-X", metavar="NAME=VALUE", help="Any other setting, by Kafka's name; repeatable."
+    ),
 ]
 
 
@@ -88,7 +91,7 @@ def produce(
 ) -> None:
     r"""Send a record for each line of standard input, or of files.
 
-    TEXT may have the escapes `\n \t \r \0 \\ \xHH`. A line that cannot be sent ends it.
+    TEXT may contain the escapes `\n \t \r \0 \\ \xHH`. It stops at a line that cannot be sent.
 
     Exit code 0: every record was delivered; 1: some were not, with how many and which; 130 and
     143: Ctrl-C and SIGTERM ended it before the end of the input; whole records that were read are
@@ -97,7 +100,7 @@ def produce(
     Example: echo AA17:late | kohort produce flights -b localhost:9092 -K :
     """
     if json_lines and (key_delimiter is not None or key is not None or empty_is_null or whole):
-        raise wrong_usage("with --json the lines say it all: no -K, -k, -Z or --whole")
+        raise wrong_usage("--json cannot be combined with -K, -k, -Z or --whole")
     if whole and not files:
         raise wrong_usage("--whole needs files")
     given = {"compression.type": compression, "acks": acks, "enable.idempotence": idempotence}
@@ -206,13 +209,13 @@ class _Deliveries:
             self._settle(*self._open.popleft())
 
     def refused(self, where: str, error: Exception) -> None:
-        """Record that a record was not even accepted."""
+        """Count a record that was not accepted for sending."""
         self.sent += 1
         self.failed += 1
         self.first = self.first or f"{where}: {error}"
 
     def settle(self) -> None:
-        """Wait for all."""
+        """Wait for all results."""
         while self._open:
             self._settle(*self._open.popleft())
 
@@ -273,9 +276,9 @@ def _told(deliveries: _Deliveries, wrong: str, by: int | None) -> int:
     delivered = deliveries.sent - deliveries.failed
     if deliveries.failed:
         count = f"not delivered: {deliveries.failed} of {deliveries.sent} record(s)"
-        tell(f"{count}, and the input was not read on; the first: {deliveries.first}")
+        tell(f"{count}, and reading stopped there; the first: {deliveries.first}")
     if wrong:
-        tell(f"{wrong}; what was before it is delivered: {delivered} record(s)")
+        tell(f"{wrong}; the records before it are delivered: {delivered} record(s)")
     if deliveries.failed or wrong:
         return 1
     if by is not None:

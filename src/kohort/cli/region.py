@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from kohort.region.settings import ClientSettings
     from kohort.region.sinks.sink import Publisher
 
-app = typer.Typer(help="Look at consistent regions and control them.", no_args_is_help=True)
+app = typer.Typer(help="Show and control consistent regions.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="REGION", help="Name of the region.")]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait until it has happened.")]
-Why = Annotated[str, typer.Option("--why", help="A reason, for the region's history.")]
+Name = Annotated[str, typer.Argument(metavar="REGION", help="Region name.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for completion.")]
+Why = Annotated[str, typer.Option("--why", help="Reason, for the region's history.")]
 Milliseconds = Annotated[int | None, typer.Option(min=1, max=2**31 - 1, metavar="MS")]
 _MODES = ("periodic", "operator-driven")
 _EVERY_S = 0.5
@@ -62,11 +62,11 @@ def status(
     command_config: CommandConfig = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Show it again whenever more than times and lag changes."),
+        typer.Option("--watch", help="Show it again at each change other than times and lag."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the phase, the last checkpoint, the operators, and whom the region waits for.
+    """Show the phase, the last checkpoint, the operators, and those the region waits for.
 
     Operators that are not in the group any more are shown as gone; members of the group that are no
     operators are named with client id and host. So are topics that do not exist, and how many
@@ -129,15 +129,16 @@ def reset(
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also when too many resets in a row stopped the region.")
+        bool,
+        typer.Option("--force", help="Reset even a region that stopped after too many resets."),
     ] = False,
     why: Why = "",
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Go back to the last complete checkpoint, and wait until every operator has."""
+    """Reset to the last complete checkpoint, and wait until every operator has done so."""
     state = _ask(region, "reset", bootstrap_servers, command_config, why, timeout, force=force)
-    done = f"attempt {state.attempt} goes on from checkpoint {state.completed}"
+    done = f"attempt {state.attempt} continues from checkpoint {state.completed}"
     _tell(as_json, region, state, done)
 
 
@@ -150,9 +151,9 @@ def stop(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have all operators end with a last checkpoint, and wait until it is visible.
+    """Stop all operators after a final checkpoint, and wait until it is visible.
 
-    If it does not become visible within the region's drain timeout, the answer says so.
+    If it does not become visible within the region's drain timeout, the output says so.
     """
     state = _ask(region, "stop", bootstrap_servers, command_config, why, timeout)
     _tell(as_json, region, state, f"all operators have left; {last_of(state)}")
@@ -189,7 +190,7 @@ def history(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what happened, as far as the control topic still has it."""
+    """List the events that the control topic still has."""
     from kohort.region.inspecting import history as read
     from kohort.region.machines.describing import told_record
 
@@ -218,7 +219,7 @@ def start(
     command_config: CommandConfig = None,
     group_id: Annotated[
         str | None,
-        typer.Option(help="Group of the operators; needed only to make a region that is new."),
+        typer.Option(help="Group of the operators; needed only to create a region."),
     ] = None,
     mode: Annotated[
         str | None, typer.Option(help="periodic, or operator-driven: checkpoints on demand.")
@@ -228,7 +229,8 @@ def start(
     reset_timeout_ms: Milliseconds = None,
     max_resets: Annotated[int | None, typer.Option(min=1)] = None,
     replication_factor: Annotated[
-        int, typer.Option(help="Copies of the control topic if it is made; -1: the broker's.")
+        int,
+        typer.Option(help="Replication factor of a new control topic; -1: the broker's default."),
     ] = -1,
 ) -> None:
     """Run a controller candidate without an operator, until SIGTERM or Ctrl-C.
@@ -290,12 +292,12 @@ def ui(
     command_config: CommandConfig = None,
     host: Annotated[
         str,
-        typer.Option(help="Address to listen on; one that other machines reach needs a token."),
+        typer.Option(help="Address to listen on; one that other machines can reach needs a token."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free port.")] = 8080,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token that opens the page; by default one is made."),
+        typer.Option(help="File with the page's token; by default one is generated."),
     ] = None,
 ) -> None:
     """Show a web page with the region's state and history, until SIGTERM or Ctrl-C.

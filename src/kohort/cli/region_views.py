@@ -1,4 +1,4 @@
-"""A region, its operators and its group as `kohort region` shows them: as text, or as JSON."""
+"""The output of `kohort region`, as text or as JSON: a region, its operators and its group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def exit_code(sight: Sight) -> int:
 
 
 def as_dict(region: str, state: RegionState) -> dict[str, object]:
-    """Return a region as JSON has it."""
+    """Return a region for JSON."""
     from kohort.region.machines.describing import what_it_waits_for
 
     settings = state.settings
@@ -65,7 +65,7 @@ def _operator(operator: Operator) -> dict[str, object]:
 
 
 def partitions_of(state: RegionState) -> list[dict[str, object]]:
-    """Return the partitions of the last complete checkpoint as JSON has them."""
+    """Return the partitions of the last complete checkpoint for JSON."""
     from kohort.region.machines.describing import state_bytes_of
 
     return [
@@ -83,7 +83,7 @@ def partitions_of(state: RegionState) -> list[dict[str, object]]:
 
 
 def _shown(region: str, sight: Sight) -> Group:
-    """Return a region as a person reads it."""
+    """Return a region as text."""
     from kohort.region.machines.describing import condition_of, what_it_waits_for
 
     state, gone = sight.state, sight.gone
@@ -107,7 +107,7 @@ def _shown(region: str, sight: Sight) -> Group:
 
 
 def _lag_of(sight: Sight, partitions: Collection[RegionPartition]) -> int | None:
-    """Return the records behind the last checkpoint; None: not known for all partitions."""
+    """Return the number of records after the last checkpoint; None: unknown for some partition."""
     from kohort.region.machines.describing import lag_of
     from kohort.types import TopicPartition
 
@@ -134,7 +134,7 @@ def _shown_size(size: int) -> str:
 
 
 def seen(region: str, sight: Sight) -> dict[str, object]:
-    """Return a region and its group as JSON has them; null: not known, as the problem says."""
+    """Return a region and its group for JSON; null: unknown, for the reason in `problem`."""
     from kohort.region.machines.describing import phase_of, publishing_problem, what_it_waits_for
 
     state = sight.state
@@ -181,7 +181,7 @@ def marks(region: str, sight: Sight) -> dict[str, object]:
 
 
 def _strangers(sight: Sight) -> list[dict[str, str]] | None:
-    """Return the members of the group that are no operators; None: not known."""
+    """Return the members of the group that are not operators; None: unknown."""
     found = [
         {"client_id": each.client_id, "host": each.host, "member_id": each.member_id}
         for each in sight.strangers
@@ -190,7 +190,7 @@ def _strangers(sight: Sight) -> list[dict[str, str]] | None:
 
 
 def shown_sight(region: str, sight: Sight) -> Group:
-    """Return a region, what is wrong, and members of its group that are no operators."""
+    """Return a region as text, with problems and members that are not operators."""
     from kohort.region.machines.describing import publishing_problem
     from kohort.region.machines.strangers import told_stranger
     from kohort.region.source import told_missing
@@ -225,7 +225,7 @@ def _shown_phase(state: RegionState, gone: Collection[Operator]) -> str:
 
 
 def last_of(state: RegionState) -> str:
-    """Say which checkpoint is the last of a region that was stopped."""
+    """Return a sentence about the last checkpoint of a stopped region."""
     said = f"checkpoint {state.completed} is the last"
     if not state.unpublished:
         return said

@@ -42,13 +42,13 @@ def parse_time(text: str) -> datetime:
     """Parse an ISO 8601 time, UTC without a zone, as in Kafka's tools.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is invalid.
     """
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time of ISO 8601 such as 2026-02-28T10:00:00 (UTC) or"
+            f"{text!r} is not an ISO 8601 time such as 2026-02-28T10:00:00 (UTC) or"
             " 2026-02-28T10:00:00+01:00"
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
@@ -58,11 +58,11 @@ def parse_duration(text: str) -> timedelta:
     """Parse an ISO 8601 duration: PnDTnHnMnS.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is invalid.
     """
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
-        raise ValueError(f"{text!r} is no duration of ISO 8601 such as P7D, PT36H or P1DT12H30M")
+        raise ValueError(f"{text!r} is not an ISO 8601 duration such as P7D, PT36H or P1DT12H30M")
     days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
     try:
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -71,7 +71,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
-    """Return the offsets of a file with lines `topic,partition,offset`, or with a group in front.
+    """Return the offsets of a file with lines `topic,partition,offset`, optionally after a group.
 
     Args:
         path: The file, as `--export` writes it.
@@ -91,7 +91,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
             raise ConfigError(f"{where}: must be topic,partition,offset, or group before these")
         partition = TopicPartition(cells[0], int(cells[1]))
         if partition in found:
-            raise ConfigError(f"{where}: {partition.topic}-{partition.partition} is there twice")
+            raise ConfigError(f"{where}: {partition.topic}-{partition.partition} is listed twice")
         found[partition] = int(cells[2])
     if not found:
         raise ConfigError(f"{path} has no offsets")
@@ -130,7 +130,7 @@ def shifted(
     missing = [f"{each.topic}-{each.partition}" for each in wanted if each not in committed]
     if missing:
         raise ConfigError(
-            f"nothing to shift: no offset is committed of {_shown(missing)}; name the other"
+            f"nothing to shift: no offset is committed for {_shown(missing)}; name the other"
             " partitions with --topic, or use --to-earliest, --to-latest or --to-offset"
         )
     return {each: min(committed[each] + by, 2**63 - 1) for each in wanted}

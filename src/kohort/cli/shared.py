@@ -35,7 +35,7 @@ Bootstrap: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 NONE = "-"
-# A person waits for the answer, so this is shorter than a program's minute.
+# Shorter than a program's minute, because a person waits for the answer.
 PATIENCE_MS = 10_000
 # Wider than any table.
 _ENOUGH = 2**20
@@ -71,7 +71,7 @@ def client_settings(
 
 
 def admin_client(bootstrap_servers: str, command_config: Path | None) -> AdminClient:
-    """Return the client of a command; see `fitting` for settings that it does not take."""
+    """Return the client of a command; see `fitting` for settings that it does not accept."""
     from kohort.client import AdminClient
 
     settings = client_settings(bootstrap_servers, command_config, {}, ())
@@ -179,7 +179,9 @@ def print_table(
     made, left_out = fitted(to, columns, rows, dispensable)
     to.print(made)
     if left_out:
-        to.print(Text(f"Left out: {', '.join(left_out)}. All of it: | cat, or --json", "dim"))
+        to.print(
+            Text(f"Hidden columns: {', '.join(left_out)}. To see all: | cat, or --json", "dim")
+        )
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -251,7 +253,7 @@ async def print_changes(
     """Print one JSON object per line whenever it changes; errors are objects too.
 
     Raises:
-        KohortError: One that waiting does not mend, such as a wrong password.
+        KohortError: A permanent error, such as a wrong password.
     """
     from kohort.client.net.backoff import needs_help
 

@@ -29,15 +29,15 @@ Protocol = Annotated[
     ),
 ]
 Faults = Annotated[
-    str, typer.Option(metavar="KINDS", help="none, all (the seed chooses), or kinds: kill,pause.")
+    str, typer.Option(metavar="KINDS", help="none, all (the seed chooses), or a list: kill,pause.")
 ]
 
 
 def simulate(
-    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 1,
     runs: Annotated[
         int | None,
-        typer.Option(min=0, help="How many seeds; 0: until Ctrl-C.", show_default="100"),
+        typer.Option(min=0, help="Number of seeds; 0: until Ctrl-C.", show_default="100"),
     ] = None,
     members: Annotated[
         int | None, typer.Option(min=1, help="Members of each group.", show_default="3 to 6")
@@ -50,25 +50,27 @@ def simulate(
     ] = None,
     scenario: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What if: run this under each protocol, side by side."),
+        typer.Option(metavar="FILE", help="Compare the group protocols on this scenario."),
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Run a failing scenario again, with its trace."),
+        typer.Option(metavar="FILE", help="Repeat a failing scenario, with its trace."),
     ] = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Run the first seed only, and print every event.")
     ] = False,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write failing scenarios there, shrunk, and go on."),
+        typer.Option(
+            metavar="FOLDER", help="Folder for shrunk failing scenarios; continue after a failure."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each run.")] = False,
 ) -> None:
     """Run consumer groups in virtual time under faults, and check every rule after every event.
 
-    One seed decides everything: the same seed gives the same run, event by event. Exit code 0 when
-    no rule was broken; 1 when one was: then the failing seed is shrunk to its smallest scenario.
+    The seed determines everything: the same seed gives the same run, event by event. Exit code 0 if
+    no rule was broken; 1 if one was: then the failing seed is shrunk to its smallest scenario.
 
     With --scenario: how many partitions move, in how many rounds, and how long they have no owner
     when the members of your file are restarted, slow or killed, under each group protocol.
@@ -81,7 +83,7 @@ def simulate(
     if protocol in simulators:
         raise typer.Exit(simulators[protocol](named, seed, runs, (replay, trace, keep, as_json)))
     if scenario is not None and replay is not None:
-        raise ConfigError("either --scenario or --replay")
+        raise ConfigError("give either --scenario or --replay")
     if scenario is not None:
         raise typer.Exit(simulating.what_if(scenario, protocol, runs or _WHAT_IF_RUNS, as_json))
     if replay is not None:
@@ -96,7 +98,7 @@ def simulate(
 
 
 def _seeds(first: int, runs: int | None) -> Iterable[int]:
-    """Yield `runs` seeds; without end if 0."""
+    """Yield `runs` seeds; endlessly if 0."""
     wanted = _RUNS if runs is None else runs
     return range(first, first + wanted) if wanted else count(first)
 
@@ -107,7 +109,7 @@ def _seeded(
     runs: int | None,
     given: tuple[Path | None, bool, Path | None, bool],
 ) -> int:
-    """Simulate scenarios that the seed decides completely; return the exit code."""
+    """Simulate scenarios that the seed determines completely; return the exit code."""
     replay, trace, keep, as_json = given
     if replay is not None:
         return simulator.replay(replay, as_json)
@@ -126,7 +128,7 @@ def _regions(
     from kohort.cli.simulating_seeds import of_regions
 
     if is_sized:
-        raise ConfigError("the seed decides a region's members, minutes and faults")
+        raise ConfigError("the seed determines a region's members, minutes and faults")
     return _seeded(of_regions(), seed, runs, given)
 
 
@@ -140,7 +142,7 @@ def _streams(
     from kohort.cli.simulating_seeds import of_streams
 
     if is_sized:
-        raise ConfigError("the seed decides a stream application's members, minutes and faults")
+        raise ConfigError("the seed determines a stream application's members, minutes and faults")
     return _seeded(of_streams(), seed, runs, given)
 
 
@@ -150,13 +152,13 @@ def _transactions(
     runs: int | None,
     given: tuple[Path | None, bool, Path | None, bool],
 ) -> int:
-    """Simulate transactions, which the seed decides completely; return the exit code."""
+    """Simulate transactions, which the seed determines completely; return the exit code."""
     from kohort.cli import simulating_transactions as transactions
 
     replay, trace, keep, as_json = given
     if is_sized or replay is not None:
         raise ConfigError(
-            "the seed decides all of a history of transactions: give --seed, --runs or --trace"
+            "the seed determines the whole history: give only --seed, --runs or --trace"
         )
     if trace:
         return transactions.trace(seed, as_json=as_json)

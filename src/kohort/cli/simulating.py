@@ -1,4 +1,4 @@
-"""The work of `kohort simulate`, after its options are parsed."""
+"""The implementation of `kohort simulate`, after its options are parsed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def seeds(
     """Run seeds; return the exit code, 1 when a rule was broken.
 
     Args:
-        choice: The settings that the seed does not decide.
+        choice: The settings that the seed does not determine.
         numbers: The seeds.
         total: The number of seeds; 0: unknown.
         keep: Folder for failing scenarios; None: stop at the first one.

@@ -1,4 +1,4 @@
-"""The work of `kohort simulate` for simulators in which the seed decides everything."""
+"""The implementation of `kohort simulate` for simulators whose seed determines everything."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def of_streams() -> Simulator[StreamsScenario]:
     """Return the simulator of stream applications."""
     from kohort.simulation.streams import running, scenario
 
-    # Processes die before they have awaited the tasks that they started.
+    # Simulated processes die before they have awaited the tasks that they started.
     warnings.filterwarnings("ignore", "coroutine 'SimulatedTask", RuntimeWarning)
     return Simulator(
         protocol=STREAMS,

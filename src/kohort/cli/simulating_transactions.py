@@ -1,4 +1,4 @@
-"""The work of `kohort simulate --protocol transactions`."""
+"""The implementation of `kohort simulate --protocol transactions`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def seeds(numbers: Iterable[int], *, goes_on: bool, as_json: bool) -> int:
 
     Args:
         numbers: The seeds.
-        goes_on: Whether to go on after a run that breaks a rule.
+        goes_on: Whether to continue after a run that breaks a rule.
         as_json: Whether to print only a JSON object for each run.
     """
     done = failed = 0

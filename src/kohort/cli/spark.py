@@ -48,7 +48,8 @@ class MissingChoice(StrEnum):
 _MISSING = {MissingChoice.EARLIEST: -2, MissingChoice.LATEST: -1}
 
 Checkpoint = Annotated[
-    str, typer.Argument(metavar="CHECKPOINT", help="Its checkpointLocation: a path or a URI.")
+    str,
+    typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation: a path or a URI."),
 ]
 Copy = Annotated[
     str | None, typer.Argument(metavar="[COPY]", help="New folder for the converted checkpoint.")
@@ -61,7 +62,7 @@ OpenBatchOption = Annotated[
     OpenBatchChoice | None,
     typer.Option(
         "--open-batch",
-        help="A batch that is not over: repeat runs it again under its number, as Spark does after"
+        help="An unfinished batch: repeat runs it again under its number, as Spark does after"
         " a crash; drop forgets it, and its records come in a batch with other bounds.",
         show_default="refuse",
     ),
@@ -69,7 +70,7 @@ OpenBatchOption = Annotated[
 Positions = Annotated[
     PositionsChoice | None,
     typer.Option(
-        help="What counts when the group was set back behind the checkpoint.",
+        help="Which to use when the group was reset to before the checkpoint.",
         show_default="refuse",
     ),
 ]
@@ -91,20 +92,20 @@ def import_checkpoint(
     command_config: CommandConfig = None,
     group: Annotated[
         str | None,
-        typer.Option(help="kafka.group.id of the new query; leave it out for groupMode=none."),
+        typer.Option(help="kafka.group.id of the new query; omit for groupMode=none."),
     ] = None,
     in_place: InPlace = False,
     open_batch: OpenBatchOption = None,
     reset_offsets: Annotated[
-        bool, typer.Option("--reset-offsets", help="Replace offsets that the group has already.")
+        bool, typer.Option("--reset-offsets", help="Replace existing offsets of the group.")
     ] = False,
     quiet_seconds: Quiet = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """Convert a checkpoint of Spark's own Kafka source to kohort's, and set the group's offsets.
 
-    Stop the query first. It goes on with format("kohort") where it was, with its state: no record
-    is lost or read twice. Spark's own source must no longer be started with this checkpoint.
+    Stop the query first. It continues with format("kohort") where it stopped, with its state: no
+    record is lost or read twice. Spark's own source must no longer be started with this checkpoint.
     """
     from kohort.spark.checkpoint.migrate import import_checkpoint as run
 
@@ -120,7 +121,7 @@ def export_checkpoint(
     copy: Copy = None,
     command_config: CommandConfig = None,
     group: Annotated[
-        str | None, typer.Option(help="Its kafka.group.id; leave it out for groupMode=none.")
+        str | None, typer.Option(help="The query's kafka.group.id; omit for groupMode=none.")
     ] = None,
     in_place: InPlace = False,
     open_batch: OpenBatchOption = None,
@@ -131,7 +132,7 @@ def export_checkpoint(
     """Convert a checkpoint of kohort's source to one of Spark's own Kafka source.
 
     Stop all queries of the group first: Spark's own source reads every partition, from the group's
-    offset on. The group's offsets stay unchanged.
+    offset on. The group's offsets do not change.
     """
     from kohort.spark.checkpoint.migrate import export_checkpoint as run
 
@@ -143,20 +144,23 @@ def export_checkpoint(
 @app.command("export-offsets")
 def export_offsets(
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="CHECKPOINT", help="Of Spark's own source or kohort's.")
+        str | None,
+        typer.Option(metavar="CHECKPOINT", help="Checkpoint of Spark's own source or kohort's."),
     ] = None,
-    group: Annotated[str | None, typer.Option(help="A consumer group.")] = None,
+    group: Annotated[str | None, typer.Option(help="Consumer group.")] = None,
     bootstrap_servers: Annotated[
         str | None,
         typer.Option("--bootstrap-servers", "--bootstrap-server", "-b", metavar="HOST:PORT"),
     ] = None,
     command_config: CommandConfig = None,
     topic: Annotated[
-        list[str] | None, typer.Option(help="Only this topic of the group; may be repeated.")
+        list[str] | None, typer.Option(help="Only this topic of the group; repeatable.")
     ] = None,
     missing: Annotated[
         MissingChoice | None,
-        typer.Option(help="For partitions without an offset of the group.", show_default="refuse"),
+        typer.Option(
+            help="Used for partitions without an offset in the group.", show_default="refuse"
+        ),
     ] = None,
     positions: Positions = None,
     as_json: AsJson = False,
@@ -239,14 +243,14 @@ def _run(run: Callable[[Move], Moved], move: Move, to: str, as_json: bool) -> No
     if as_json:
         typer.echo(json.dumps(_as_dict(move, moved, to)))
         return
-    typer.echo(f"{moved.checkpoint} is a checkpoint for format({_format(to)!r}) now")
+    typer.echo(f"{moved.checkpoint} is now a checkpoint for format({_format(to)!r})")
     typer.echo(f"finished batch: {moved.batch if moved.batch >= 0 else 'none'}")
     if moved.open_batch is not None:
         typer.echo(f"open batch: {moved.open_batch}, to {move.open_batch}")
     if moved.backup:
         typer.echo(f"original: {moved.backup}")
     told = f" and in group {move.group_id}" if to == "kohort" and move.group_id else ""
-    typer.echo(f"goes on, by its checkpoint{told}, from {_json(moved.offsets)}")
+    typer.echo(f"continues, by its checkpoint{told}, from {_json(moved.offsets)}")
 
 
 def _format(to: str) -> str:

@@ -78,7 +78,7 @@ class Stop:
 
 
 def is_unread(descriptor: int) -> bool:
-    """Return whether it is a pipe without a reader."""
+    """Return whether output is a pipe without a reader."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))

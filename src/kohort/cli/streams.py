@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from kohort.types import TopicPartition
 
 app = typer.Typer(
-    help="Look at stream applications and move their tasks. Experimental.", no_args_is_help=True
+    help="Show stream applications and move their tasks. Experimental.", no_args_is_help=True
 )
 
-Name = Annotated[str, typer.Argument(metavar="APP", help="Name of the application.")]
+Name = Annotated[str, typer.Argument(metavar="APP", help="Application name.")]
 _EVERY_S = 1.0
 
 
@@ -57,7 +57,7 @@ def status(
         bool, typer.Option("--json", help="One JSON object; a line per change with --watch.")
     ] = False,
 ) -> None:
-    """Show the members, what each processes, learns and follows, and what became of the tasks.
+    """Show the members and their tasks: processed, learned and followed; and the state of all.
 
     Lags are those of the last rebalance. Exit code 0: all tasks are where they belong; 3: some are
     about to move; 4: no member runs, tasks have failed, or a member cannot learn
@@ -102,13 +102,13 @@ def leave(
         typer.Option(
             "--member",
             "--instance",
-            help="Member id, or a client id or static id (group.instance.id) that one member has.",
+            help="Member id, or a unique client id or static id (group.instance.id).",
         ),
     ],
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait until it has left; 0: do not.")
+        float, typer.Option("--timeout", help="Seconds to wait until it has left; 0: do not wait.")
     ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
@@ -131,14 +131,14 @@ def reset(
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without this, nothing is deleted.")
+        bool, typer.Option("--execute", help="Delete; without this, only show.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let an application begin again: delete its offsets, changelogs and other own topics.
+    """Let an application start over: delete its offsets, changelogs and other internal topics.
 
-    Its input is read again from the start; what it wrote stays. All instances have to be stopped.
-    Exit code 0: it is reset; 1: it is not, and why; 3: only shown what would be deleted.
+    It will read its input again from the start; its output stays. Stop all instances first.
+    Exit code 0: it is reset; 1: it is not, with the reason; 3: only shown.
     """
     from kohort.streams.resetting import reset as reset_application
 
@@ -166,13 +166,13 @@ def _reset_as_text(found: Reset) -> str:
     done = "was deleted" if found.is_done else "would be deleted"
     lines = [f"topic {topic} {done}" for topic in found.topics]
     lines.append(f"group {name} with committed offsets of {count} partitions {done}")
-    lines += [f"topic {topic} stays: it is that of another application" for topic in found.foreign]
+    lines += [f"topic {topic} stays: it belongs to another application" for topic in found.foreign]
     lines.append(
         f"On each machine, delete STATE_DIR/{name}. An instance that finds state from before a"
         " reset drops it with a warning, so nothing wrong comes of one that is forgotten."
     )
     if not found.is_done:
-        lines.append("Nothing was deleted. To do it: the same command with --execute")
+        lines.append("Nothing was deleted. To delete, run the same command with --execute")
     return "\n".join(lines)
 
 
@@ -257,7 +257,7 @@ def _unable(members: Iterable[MemberStatus]) -> list[Text]:
 
 
 def _unavailable(found: ApplicationStatus, record: AnyTaskRecord) -> str | None:
-    """Return how long a task was not processed; since when, if its owner crashed."""
+    """Return the time for which a task was not processed; its start, if the owner crashed."""
     row = _task(record.task, record)
     ms, after = row["unavailable_ms"], row["after"]
     if row["what"] == "started" and record.member not in {m.member_id for m in found.members}:
@@ -276,7 +276,7 @@ def _listed(texts: Iterable[str]) -> str:
 
 
 def _active(member: MemberStatus) -> str:
-    """Return a member's tasks: in a rebalance, as it last reported them."""
+    """Return a member's tasks: during a rebalance, as it last reported them."""
     if member.active or not member.processing:
         return _inputs(member.active)
     return f"tasks {_listed(map(str, sorted(member.processing)))}"

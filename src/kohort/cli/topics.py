@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from kohort.client.admin.values import ConfigChange
     from kohort.client.net.metadata import PartitionMetadata
 
-app = typer.Typer(help="Look at topics, make, change and delete them.", no_args_is_help=True)
+app = typer.Typer(help="Show, create, change and delete topics.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
 Settings = list[str] | None
 _PAIR = "NAME=VALUE"
 _EARLIEST, _LATEST = -2, -1
@@ -43,7 +43,7 @@ _EARLIEST, _LATEST = -2, -1
 def list_topics(
     bootstrap_servers: Bootstrap, command_config: CommandConfig = None, as_json: AsJson = False
 ) -> None:
-    """List topics with their partitions and replicas; Kafka's own are left out.
+    """List topics with their partitions and replicas, except Kafka's internal ones.
 
     Example: kohort topics list -b localhost:9092
     """
@@ -170,16 +170,19 @@ def create(
     command_config: CommandConfig = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, help="How many; without this, the broker's default."),
+        typer.Option("--partitions", min=1, help="Number of partitions; default: the broker's."),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", min=1, help="How many copies; likewise.")
+        int | None,
+        typer.Option(
+            "--replication-factor", min=1, help="Number of replicas; default: the broker's."
+        ),
     ] = None,
     config: Annotated[
-        Settings, typer.Option("--config", metavar=_PAIR, help="A setting; repeat.")
+        Settings, typer.Option("--config", metavar=_PAIR, help="Topic setting; repeatable.")
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="One that is there already is no error.")
+        bool, typer.Option("--if-not-exists", help="Ignore topics that already exist.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -207,15 +210,18 @@ def alter(
     topic: Name,
     bootstrap_servers: Bootstrap,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="How many it shall have: more than now.")
+        int,
+        typer.Option(
+            "--partitions", min=1, help="New number of partitions, above the current one."
+        ),
     ],
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a topic more partitions: keys may go to other partitions from then on.
+    """Add partitions to a topic; keys may then map to other partitions.
 
-    Settings are changed by `kohort topics configs`. The number of replicas is not: Kafka's tool
-    for that is kafka-reassign-partitions.
+    Use `kohort topics configs` to change settings. To change the number of replicas, use Kafka's
+    kafka-reassign-partitions.
 
     Example: kohort topics alter flights -b localhost:9092 --partitions 16
     """
@@ -230,11 +236,11 @@ def delete(
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="One that is not there is no error.")
+        bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete topics and their records, for good.
+    """Delete topics and their records permanently.
 
     Example: kohort topics delete flights -b localhost:9092
     """
@@ -273,23 +279,25 @@ def configs(
     topic: Name,
     bootstrap_servers: Bootstrap,
     command_config: CommandConfig = None,
-    set_: Annotated[Settings, typer.Option("--set", metavar=_PAIR, help="Repeat.")] = None,
+    set_: Annotated[
+        Settings, typer.Option("--set", metavar=_PAIR, help="Set a value; repeatable.")
+    ] = None,
     delete_: Annotated[
-        Settings, typer.Option("--delete", metavar="NAME", help="Back to its default; repeat.")
+        Settings, typer.Option("--delete", metavar="NAME", help="Restore the default; repeatable.")
     ] = None,
     append: Annotated[
-        Settings, typer.Option("--append", metavar=_PAIR, help="Add to a list; repeat.")
+        Settings, typer.Option("--append", metavar=_PAIR, help="Add to a list; repeatable.")
     ] = None,
     subtract: Annotated[
-        Settings, typer.Option("--subtract", metavar=_PAIR, help="Take from a list; repeat.")
+        Settings, typer.Option("--subtract", metavar=_PAIR, help="Remove from a list; repeatable.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Have the broker check the changes and make none.")
+        bool, typer.Option("--dry-run", help="Only have the broker check the changes.")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="Show defaults, too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show defaults too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a topic's settings, or change some of them; others stay as they are.
+    """Show a topic's settings, or change some of them; the others stay unchanged.
 
     Example: kohort topics configs flights -b localhost:9092 --set retention.ms=3600000
     """
@@ -322,7 +330,7 @@ def _show_configs(
     elif shown:
         print_table(("NAME", "VALUE", "SOURCE"), [(n, str(v), s) for n, v, s in shown], ["SOURCE"])
     else:
-        typer.echo("nothing is set for this topic; --all shows what holds for it")
+        typer.echo("this topic has no settings of its own; --all shows its defaults")
 
 
 def _changes(
@@ -333,7 +341,7 @@ def _changes(
     found |= {name: ("append", value) for name, value in _pairs(append, "--append")}
     found |= {name: ("subtract", value) for name, value in _pairs(subtract, "--subtract")}
     if len(found) != len(set_) + len(delete_) + len(append) + len(subtract):
-        raise wrong_usage("a setting is to be changed twice")
+        raise wrong_usage("a setting is changed twice")
     return found
 
 

@@ -208,7 +208,7 @@ def test_a_reset_begins_an_attempt(browser: Browser, region: Running) -> None:
     before = region.worker.state.attempt
     status, said = browser.post("/reset?force=true")
     assert status == 200
-    assert said["done"].startswith(f"Attempt {before + 1} goes on from checkpoint")
+    assert said["done"].startswith(f"Attempt {before + 1} continues from checkpoint")
     resets = (
         each
         for name, data in browser.events()

@@ -125,7 +125,7 @@ def _without(state: RegionState, gone: Collection[Operator]) -> str:
     if are_all_gone(state, gone):
         return (
             f"no operator is running, none is in group {group} (they were killed): the next one "
-            f"to start goes on from checkpoint {state.completed}; kohort region start makes "
+            f"to start continues from checkpoint {state.completed}; kohort region start makes "
             "complete checkpoints visible"
         )
     names = ", ".join(sorted(str(each.id) for each in gone if each.owned))

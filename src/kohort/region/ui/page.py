@@ -167,7 +167,7 @@ class Page:
             watch.tell()
         if what == DRAIN:
             return JSONResponse({"done": f"Checkpoint {state.completed} is complete."})
-        done = f"Attempt {state.attempt} goes on from checkpoint {state.completed}."
+        done = f"Attempt {state.attempt} continues from checkpoint {state.completed}."
         return JSONResponse({"done": done})
 
 
