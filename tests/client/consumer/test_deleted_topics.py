@@ -362,7 +362,7 @@ def test_without_a_reset_policy_a_topic_made_anew_is_an_error_until_it_is_sought
         consumer.seek(partition, 0)
         read_until(lambda: reader.count(topic) == RECORDS, reader)
         remake(broker, topic, 2 * RECORDS)
-        with pytest.raises(KafkaError, match=r"recreated: its id was .* seek to go on"):
+        with pytest.raises(KafkaError, match=r"recreated: its id was .* seek to continue"):
             read_until(lambda: False, reader)
         consumer.seek(partition, 0)
         read_until(lambda: reader.count(topic) == 3 * RECORDS, reader)

@@ -40,10 +40,10 @@ def begins_at(bootstrap: str, topic: str, group: str, reset: Any) -> int:
 @pytest.mark.parametrize(
     ("reset", "committed", "begin", "texts"),
     [
-        ("earliest", 10, 60, ["Offsets 10 to 59", "up to 50 records", "they were deleted before"]),
-        ("latest", 10, 100, ["Offsets 10 to 99", "up to 90 records", "or lie before the end"]),
-        ("earliest", 1_000, 60, ["offset 1000, which is behind its end", "going back to 60"]),
-        ("latest", 1_000, 100, ["offset 1000, which is behind its end", "going back to 100"]),
+        ("earliest", 10, 60, ["Offsets 10 to 59", "up to 50 records", "they were deleted"]),
+        ("latest", 10, 100, ["Offsets 10 to 99", "up to 90 records", "or are before the end"]),
+        ("earliest", 1_000, 60, ["offset 1000, which is past its end", "going back to 60"]),
+        ("latest", 1_000, 100, ["offset 1000, which is past its end", "going back to 100"]),
     ],
 )
 def test_what_is_passed_over_is_said(

@@ -209,7 +209,7 @@ async def test_metadata_is_kept_whatever_one_attempt_raises(
     await defect.again.wait()
     assert keeper.task is not None
     keeper.task.cancel()
-    assert "consumer test: asking for metadata failed for a defect" in caplog.text
+    assert "consumer test: asking for metadata failed because of a bug" in caplog.text
     assert "RuntimeError: a surprise" in caplog.text
 
 
@@ -229,7 +229,7 @@ async def test_a_producer_id_is_asked_for_again_whatever_one_attempt_raises(
     noted: list[Exception] = []
     config = ProducerConfig(bootstrap_servers="h:1")
     assert (await identity_of(config, cluster, noted.append)).producer_id == 7
-    assert "a defect in the producer: RuntimeError: a surprise" in str(noted[0])
+    assert "a bug in the producer: RuntimeError: a surprise" in str(noted[0])
     assert "RuntimeError: a surprise" in caplog.text
 
 
@@ -247,7 +247,7 @@ async def test_auto_commit_tries_again_whatever_one_attempt_raises(
     committer = Committer(cluster, coordinator, None)
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(1)}
     assert not await committer.try_quietly(offsets)
-    assert "auto-commit failed for a defect" in caplog.text
+    assert "auto-commit failed because of a bug" in caplog.text
     await cluster.close()
 
 

@@ -236,7 +236,7 @@ def test_a_wrong_correlation_id_breaks_the_protocol() -> None:
 
 def test_an_answer_to_nothing_breaks_the_protocol() -> None:
     _, broker = ready()
-    with pytest.raises(RemoteProtocolError, match="nothing was asked"):
+    with pytest.raises(RemoteProtocolError, match="without a pending request"):
         broker.send(struct.pack(">ii", 4, 0))
 
 

@@ -1,1 +1,1 @@
-"""The consumers: what they fetch, where they are in it, and what they hand out."""
+"""The consumers: fetching, positions, and delivery of records."""

@@ -39,10 +39,10 @@ T = TypeVar("T")
 CommitOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | int]
 """The next offset to read in each partition, with or without metadata."""
 
-# Iteration looks after membership, positions and errors at least so often, whatever is buffered,
-# and raises what is wrong at least so often while it waits.
+# Iteration checks membership, positions and errors at least this often, even with buffered records,
+# and raises errors at least this often while it waits.
 POLL_EVERY_S = 0.1
-# A loop that finds its records ready lets other tasks of the event loop run so often.
+# With records always ready, iteration lets other tasks of the event loop run this often.
 GIVE_WAY_EVERY_S = 0.01
 LONGEST_WAIT_MS = 1_000
 
@@ -54,13 +54,14 @@ class AsyncConsumer(AsyncGroupCalls):
             async for record in consumer:
                 print(record.value)
 
-    Every method belongs to the loop the consumer was first used on. One poll at a time.
+    All methods must be called on the loop on which the consumer was first used. Only one poll may
+    run at a time.
 
     Methods take a `partition`, or several `partitions`, as `TopicPartition`. `timeout_ms` is the
-    most milliseconds to wait for the brokers, by default `default_api_timeout_ms`.
+    maximum wait for the brokers in milliseconds, by default `default_api_timeout_ms`.
 
     Args:
-        *topics: Topics to subscribe to at once.
+        *topics: Topics to subscribe to immediately.
         **settings: Kafka's settings in snake_case; see `ConsumerSettings`.
 
     Raises:
@@ -73,7 +74,7 @@ class AsyncConsumer(AsyncGroupCalls):
         self._config = make(ConsumerConfig, settings)
         self._first_topics = arguments.topics(topics)
         if topics and self._config.group_id is None:
-            raise ConfigError("topics need a group_id to be subscribed to; assign does not")
+            raise ConfigError("subscribing to topics needs a group_id; assign does not")
         self._core: ConsumerCore | None = None
         self._is_closed = False
         self._is_polling = False
@@ -86,7 +87,7 @@ class AsyncConsumer(AsyncGroupCalls):
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
-        """Make a consumer of Kafka's own keys (`bootstrap.servers`); values may be strings.
+        """Make a consumer from Kafka's setting names (`bootstrap.servers`); values may be strings.
 
         Raises:
             ConfigError: A setting is unknown, malformed or not supported.
@@ -117,7 +118,7 @@ class AsyncConsumer(AsyncGroupCalls):
 
     @property
     def core(self) -> ConsumerCore:
-        """What does the work; made when it is first needed, on the running loop."""
+        """The core that does the work; created when first needed, on the running loop."""
         if self._is_closed:
             raise LocalProtocolError("the consumer is closed")
         self._at_home()
@@ -130,23 +131,23 @@ class AsyncConsumer(AsyncGroupCalls):
         return self._core
 
     def take_back(self) -> None:
-        """Take back what an interrupted call took and did not hand out."""
+        """Take back records that an interrupted call took but did not return."""
         if self._reader is not None:
             self._reader.take_back()
 
     def refuse_inside(self, call: str) -> None:
-        """Refuse a call inside a listener of this consumer, for which it would wait."""
+        """Refuse a call inside a listener of this consumer: it would wait for the listener."""
         if self._core is not None:
             self._core.listening.refuse(call)
 
     @property
     def reader(self) -> Reader:
-        """What hands out records; made with `core`."""
+        """The reader that returns records; created with `core`."""
         assert self._reader is not None
         return self._reader
 
     def _relayed(self) -> ConsumerConfig:
-        """Return the settings without what the application has given, which may refer to this."""
+        """Return the settings without objects of the application, which may refer to this."""
         config = self._config
         return replace(
             config,
@@ -162,19 +163,19 @@ class AsyncConsumer(AsyncGroupCalls):
         return cast("T", Relay(Given(function, self._given), is_once=is_once))
 
     def farewell(self) -> Farewell | None:
-        """Return what is done without `close`: the member leaves its group.
+        """Return what replaces `close` when it is not called: the member leaves its group.
 
-        What the last poll handed out is not committed, and no listener is called.
+        Records of the last poll are not committed, and no listener is called.
         """
         return left_open.farewell(self._core)
 
     def end_at_exit(self) -> None:
-        """Leave the group, on another loop: the process ends, and this one runs no more."""
+        """Leave the group on another loop: the process is exiting, and this loop no longer runs."""
         if not (self.is_owned or self._is_closed):
             self._is_closed = left_open.leave(self._core, self._home)
 
     def end_without_loop(self) -> None:
-        """Leave the group, in a thread: the loop is closed, and a finalizer must not wait."""
+        """Leave the group in a thread: the loop is closed, and a finalizer must not block."""
         if not self._is_closed:
             self._is_closed = left_open.leave(self._core, self._home, aside=True)
 
@@ -187,25 +188,25 @@ class AsyncConsumer(AsyncGroupCalls):
         pattern: str | re.Pattern[str] | None = None,
         listener: Listens | None = None,
     ) -> None:
-        """Join the group for these topics; listeners are called, and records come, in `poll`.
+        """Join the group for these topics; `poll` calls the listeners and returns the records.
 
-        The member joins in the background at once: `poll` need not be called for that.
+        The member starts joining in the background at once, without a call of `poll`.
 
         Args:
-            topics: Topics; replaces what was subscribed to before.
-            pattern: Or a regular expression: all topics whose names it matches from the start.
-                With `group_protocol="consumer"` the broker resolves a string (in RE2's syntax);
-                a compiled one is resolved here.
-            listener: Told about partitions; see `RebalanceListener`.
+            topics: Topics; they replace an earlier subscription.
+            pattern: Or a regular expression: all topics whose names match from the start. With
+                `group_protocol="consumer"` the broker resolves a string (in RE2 syntax); a compiled
+                pattern is resolved by the client.
+            listener: Called when partitions change; see `RebalanceListener`.
 
         Raises:
             ConfigError: There is no group id.
-            LocalProtocolError: Partitions were assigned by hand.
-            ValueError: There are both or neither of topics and a pattern, or one is malformed.
+            LocalProtocolError: Partitions were assigned manually.
+            ValueError: Both or neither of topics and pattern are given, or one is malformed.
         """
         names = arguments.topics(topics)
         if bool(names) == (pattern is not None):
-            raise ValueError("give topics or a pattern, one of them")
+            raise ValueError("give either topics or a pattern")
         is_ours = self._config.group_protocol != "consumer"
         found = arguments.pattern_or_none(pattern, "pattern", is_ours=is_ours)
         told = arguments.listener_or_none(listener, "listener")
@@ -214,16 +215,16 @@ class AsyncConsumer(AsyncGroupCalls):
         self._listener = given or self._listener
 
     async def unsubscribe(self) -> None:
-        """Leave the group, or forget what was assigned by hand.
+        """Leave the group, or drop a manual assignment.
 
-        With auto-commit, what the last `poll` or step of a loop handed out is committed first, by
-        the rule of `close`.
+        With auto-commit, records of the last `poll` or iteration are committed first, by the same
+        rule as in `close`.
         """
         self.refuse_inside("unsubscribe")
         await self.core.unsubscribe(DIRECT, self._last.undone())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions; no group shares them out."""
+        """Read exactly these partitions, without a group assigning them."""
         self.core.assign(arguments.partitions(partitions))
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -237,16 +238,16 @@ class AsyncConsumer(AsyncGroupCalls):
     # ------------------------------------------------------------------------------- read
 
     async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Records:
-        """Return the next records, by partition; empty when none came in time.
+        """Return the next records, by partition; empty if none arrived in time.
 
         Args:
             timeout_ms: How long to wait for the first record.
-            max_records: Most records to return; `max_poll_records` by default.
+            max_records: Maximum number of records; `max_poll_records` by default.
 
         Raises:
             KafkaError: The group or a partition cannot be read; see `retriable` and `fatal`.
-            RemoteProtocolError: Records are corrupt; names partition and offset.
-            RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
+            RemoteProtocolError: Records are corrupt; the error names partition and offset.
+            RecordDeserializationError: A deserializer raised; `seek` past the record to continue.
         """
         count = arguments.records_or_none(max_records) or self._config.max_poll_records
         core = await self._ready(timeout_ms)
@@ -255,24 +256,24 @@ class AsyncConsumer(AsyncGroupCalls):
     async def poll_arrow(
         self, timeout_ms: int = 0, max_records: int | None = None
     ) -> pa.RecordBatch:
-        """Return the next records as columns, those of Spark's own Kafka source.
+        """Return the next records as columns, with the schema of Spark's Kafka source.
 
         Args:
             timeout_ms: How long to wait for the first record.
-            max_records: Most rows; whatever was fetched by default.
+            max_records: Maximum number of rows; all that was fetched by default.
 
         Raises:
-            KafkaError: As `poll`.
-            RemoteProtocolError: As `poll`.
+            KafkaError: See `poll`.
+            RemoteProtocolError: See `poll`.
         """
         count = arguments.records_or_none(max_records)
         core = await self._ready(timeout_ms)
         return self._delivered(self.reader.columns(0 if core.was_woken else count))
 
     async def poll_membership(self, timeout_ms: int = 0) -> None:
-        """Be a member of the group without reading: callbacks run, the group sees a live member.
+        """Stay in the group without reading: callbacks run, and the member counts as alive.
 
-        Returns after a callback, a `wakeup`, or the time-out.
+        Returns after a callback, a `wakeup`, or the timeout.
         """
         self.refuse_inside("poll_membership")
         await self.core.ready(Deadline(arguments.timeout_ms(timeout_ms)), DIRECT, reads=False)
@@ -286,29 +287,29 @@ class AsyncConsumer(AsyncGroupCalls):
         self._is_polling = True
         self._last.begin()
         try:
-            await asyncio.sleep(0)  # other tasks run, heartbeats too, also when records are there
+            await asyncio.sleep(0)  # let other tasks run, such as heartbeats
             await core.ready(deadline, DIRECT)
         finally:
             self._is_polling = False
-        self._last.handed_out()  # the next step hands it out; nothing comes between
+        self._last.handed_out()  # the next step returns it; nothing happens in between
         return core
 
     def __aiter__(self) -> Self:
-        """Return the consumer: its records are what it iterates over."""
+        """Return the consumer, which iterates over its records."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Return the next record, waiting `consumer_timeout_ms` for it, for ever by default.
+        """Return the next record; wait up to `consumer_timeout_ms`, without limit by default.
 
-        Iteration and `poll` take from the same buffer: a record that a loop did not get to is
-        handed out by the next `poll`. Asking for a record says that the application is done with
-        those before, which auto-commit may commit from then on.
+        Iteration and `poll` share one buffer: records that a loop did not reach are returned by the
+        next `poll`. Asking for a record marks the earlier ones as processed, so auto-commit may
+        commit them.
 
         Raises:
-            StopAsyncIteration: None came in time, or `wakeup` was called.
-            KafkaError: As `poll`.
-            RemoteProtocolError: As `poll`.
-            RecordDeserializationError: As `poll`.
+            StopAsyncIteration: No record arrived in time, or `wakeup` was called.
+            KafkaError: See `poll`.
+            RemoteProtocolError: See `poll`.
+            RecordDeserializationError: See `poll`.
         """
         record = None if self._is_polling else self._buffered()
         deadline = Deadline(self._config.consumer_timeout_ms)
@@ -318,7 +319,7 @@ class AsyncConsumer(AsyncGroupCalls):
             except BrokerUnavailableError as error:
                 if deadline.over or error is not self.core.cluster.unreachable:
                     raise
-                continue  # a loop waits; the log says for what
+                continue  # iteration keeps waiting; the log says for what
             self._poll_due = time.monotonic() + GIVE_WAY_EVERY_S
             record = None if core.was_woken else self.reader.next()
             if record is None and (core.was_woken or deadline.over):
@@ -326,12 +327,12 @@ class AsyncConsumer(AsyncGroupCalls):
         return self._delivered(record)
 
     def _delivered(self, taken: T) -> T:
-        """Note that the application gets what was taken; no handler of a signal comes between."""
+        """Note that the application gets the records; no signal handler can run in between."""
         self.reader.is_undelivered = False
         return taken
 
     def _buffered(self) -> ConsumerRecord | None:
-        """Return a record that is there already, unless it is time to look after other things."""
+        """Return a buffered record, unless other work is due."""
         self.refuse_inside("iteration")
         core = self._core
         if core is None or core.has_news or time.monotonic() >= self._poll_due:
@@ -339,9 +340,9 @@ class AsyncConsumer(AsyncGroupCalls):
         return self.reader.next()
 
     def wakeup(self) -> None:
-        """End the poll that waits, or the next one.
+        """End the waiting poll, or the next one.
 
-        Never raises and takes no lock: any thread may call it, and handlers of signals.
+        Never raises and takes no lock: any thread or signal handler may call it.
         """
         self._is_woken = True
         core = self._core
@@ -356,20 +357,20 @@ class AsyncConsumer(AsyncGroupCalls):
         offsets: CommitOffsets | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Store positions with the group.
+        """Commit positions to the group.
 
         Args:
-            offsets: What to store, the next offset to read in each partition; by default the
-                positions of all, which are behind the last records that were handed out. After a
-                seek to an end, it waits for the position of that.
-            timeout_ms: How long it may take; `default_api_timeout_ms` by default.
+            offsets: The next offset to read in each partition; by default the positions of all
+                partitions, just past the last returned records. After a seek to the beginning or
+                end, the commit waits for that position.
+            timeout_ms: Maximum time for the commit; `default_api_timeout_ms` by default.
 
         Raises:
             CommitFailedError: The partitions may belong to another member now.
             RebalanceInProgressError: Poll, then commit again.
-            PartialFailureError: Some partitions do not exist, or a seek to an end of them did not
-                find it in time; the others are stored.
-            KafkaError: The broker refuses, or does not answer in time.
+            PartialFailureError: Some partitions do not exist, or the position of a seek to the
+                beginning or end was not found in time; the others are stored.
+            KafkaError: The broker refuses or does not answer in time.
         """
         self.core.committing()
         deadline = self._deadline(timeout_ms)
@@ -381,16 +382,16 @@ class AsyncConsumer(AsyncGroupCalls):
     def commit_async(
         self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
     ) -> asyncio.Task[None]:
-        """As `commit`, without waiting for the answer.
+        """Commit like `commit`, without waiting for the answer.
 
         Args:
-            offsets: As for `commit`. What a seek to an end has not found yet is left out, and a
-                WARNING names it.
-            on_commit: Called with the offsets, and None or the error, inside a later poll or
+            offsets: See `commit`. Partitions with an unfinished seek to the beginning or end are
+                left out, and named in a WARNING.
+            on_commit: Called with the offsets, and None or the error, during a later poll or
                 `close`; the setting `on_commit` by default.
 
         Returns:
-            A task that ends when the answer is there.
+            A task that ends when the answer arrives.
         """
         core = self.core
         core.committing()
@@ -402,14 +403,14 @@ class AsyncConsumer(AsyncGroupCalls):
         return core.start(core.commit(wanted, self._deadline(None), told))
 
     def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
-        """Say up to where the application is done: auto-commit and `commit` take it from there.
+        """Set the offsets up to which records are processed; auto-commit and `commit` use them.
 
         Args:
-            offsets: The next offset to read in each partition, or the record that is done.
+            offsets: The next offset to read in each partition, or the last processed record.
 
         Raises:
             LocalProtocolError: A partition is not assigned, or `enable_auto_offset_store` is true,
-                so that the next poll would say something else.
+                so that the next poll would overwrite it.
         """
         if self._config.enable_auto_offset_store:
             raise LocalProtocolError(
@@ -429,7 +430,7 @@ class AsyncConsumer(AsyncGroupCalls):
 
         Raises:
             ConfigError: There is no group id.
-            KafkaError: The broker refuses, or does not answer in time.
+            KafkaError: The broker refuses or does not answer in time.
         """
         wanted = arguments.partitions(partitions)
         self.core.committing()
@@ -441,15 +442,15 @@ class AsyncConsumer(AsyncGroupCalls):
         timeout_s: float = 30.0,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        """Commit if that is automatic, leave the group and close the connections.
+        """Commit if auto-commit is on, leave the group and close the connections.
 
-        What the last `poll` or step of a loop handed out is committed if this task got it, or one
-        that has ended well, and no exception is being handled: else it is unknown how far the
-        application came. An exception that was caught before cannot be seen. When the call is
-        cancelled, this goes on behind it, and the next call takes over where it is.
+        Records of the last `poll` or iteration are committed if this task got them, or one that has
+        finished without an error, and no exception is being handled: otherwise it is unknown how
+        far the application got. Exceptions that were caught earlier are not visible here. If the
+        call is cancelled, closing continues in the background, and the next call resumes it.
 
         Args:
-            timeout_s: How long leaving may take; after that the connections are closed anyway.
+            timeout_s: Maximum time for leaving, in seconds; then the connections are closed anyway.
             operation: Whether the member tells the group that it leaves (KIP-1092).
         """
         await self.end(DIRECT, self._last.undone(), timeout_s, operation)
@@ -461,13 +462,13 @@ class AsyncConsumer(AsyncGroupCalls):
         timeout_s: float = 30.0,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        """As `close`, for the faces of a consumer.
+        """Close, for the classes around this consumer.
 
         Args:
             caller: Calls the listeners.
-            undone: Says why the application may not be done with what the last poll handed out.
-            timeout_s: As for `close`.
-            operation: As for `close`.
+            undone: Returns why the application may not have processed the records of the last poll.
+            timeout_s: See `close`.
+            operation: See `close`.
         """
         self.refuse_inside("close")
         deadline = Deadline(arguments.timeout_s(timeout_s, "timeout_s") * 1000)
@@ -480,4 +481,4 @@ class AsyncConsumer(AsyncGroupCalls):
                 self._at_home()
                 await core.close(deadline, caller, operation, undone)
         finally:
-            self._is_closed = core is None or core.ending.is_over  # else it was cut off
+            self._is_closed = core is None or core.ending.is_over  # otherwise it was cancelled

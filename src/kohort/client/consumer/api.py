@@ -1,7 +1,7 @@
-"""The blocking consumer: the asyncio one in a thread of its own.
+"""The blocking consumer: the asyncio consumer in a thread of its own.
 
-The application's thread decodes and runs listeners; the client's thread owns sockets, heartbeats
-and the member machine, so a slow application is still a live member of its group.
+The application's thread decodes records and runs listeners. The client's thread owns sockets,
+heartbeats and the member's state machine, so a slow application stays a live member of its group.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Consumer(GroupCalls):
             for record in consumer:
                 print(record.value)
 
-    One thread polls; listeners are called inside its `poll`. Other threads may ask and commit
-    meanwhile, and end a waiting poll with `wakeup`; what changes positions (`seek`, `assign`,
-    `pause`) belongs to the thread that polls.
+    One thread polls; its `poll` calls the listeners. Meanwhile other threads may query and commit,
+    and end a waiting poll with `wakeup`. Only the polling thread may change positions (`seek`,
+    `assign`, `pause`).
 
     Methods take a `partition`, or several `partitions`, as `TopicPartition`. `timeout_ms` is the
-    most milliseconds to wait for the brokers, by default `default_api_timeout_ms`.
+    maximum wait for the brokers in milliseconds, by default `default_api_timeout_ms`.
 
     Args:
-        *topics: Topics to subscribe to at once.
+        *topics: Topics to subscribe to immediately.
         **settings: Kafka's settings in snake_case; see `ConsumerSettings`.
 
     Raises:
@@ -78,7 +78,7 @@ class Consumer(GroupCalls):
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object], *topics: str) -> Self:
-        """Make a consumer of Kafka's own keys (`bootstrap.servers`); values may be strings.
+        """Make a consumer from Kafka's setting names (`bootstrap.servers`); values may be strings.
 
         Raises:
             ConfigError: A setting is unknown, malformed or not supported.
@@ -110,10 +110,10 @@ class Consumer(GroupCalls):
         self._on_loop(lambda: self._async.subscribe(names, pattern=pattern, listener=listener))
 
     def unsubscribe(self) -> None:
-        """Leave the group, or forget what was assigned by hand.
+        """Leave the group, or drop a manual assignment.
 
-        With auto-commit, what the last `poll` or step of a loop handed out is committed first, by
-        the rule of `close`.
+        With auto-commit, records of the last `poll` or iteration are committed first, by the same
+        rule as in `close`.
         """
         self._async.refuse_inside("unsubscribe")
         undone = self._last.undone()
@@ -121,7 +121,7 @@ class Consumer(GroupCalls):
         self._thread.run_serving(lambda serve: self._async.core.unsubscribe(serve, undone))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions; no group shares them out."""
+        """Read exactly these partitions, without a group assigning them."""
         wanted = arguments.partitions(partitions)
         self._on_loop(lambda: self._async.assign(wanted))
 
@@ -136,57 +136,57 @@ class Consumer(GroupCalls):
     # ------------------------------------------------------------------------------- read
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Records:
-        """Return the next records, by partition; empty when none came in time.
+        """Return the next records, by partition; empty if none arrived in time.
 
         Args:
             timeout_ms: How long to wait for the first record.
-            max_records: Most records to return; `max_poll_records` by default.
+            max_records: Maximum number of records; `max_poll_records` by default.
 
         Raises:
             KafkaError: The group or a partition cannot be read; see `retriable` and `fatal`.
-            RemoteProtocolError: Records are corrupt; names partition and offset.
-            RecordDeserializationError: A deserializer raised; `seek` behind the record to go on.
+            RemoteProtocolError: Records are corrupt; the error names partition and offset.
+            RecordDeserializationError: A deserializer raised; `seek` past the record to continue.
         """
         count = arguments.records_or_none(max_records) or self._config.max_poll_records
         return self._hand_out("poll", lambda: self._polled(timeout_ms, count))
 
     def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> pa.RecordBatch:
-        """Return the next records as columns, those of Spark's own Kafka source.
+        """Return the next records as columns, with the schema of Spark's Kafka source.
 
         Args:
             timeout_ms: How long to wait for the first record.
-            max_records: Most rows; whatever was fetched by default.
+            max_records: Maximum number of rows; all that was fetched by default.
 
         Raises:
-            KafkaError: As `poll`.
-            RemoteProtocolError: As `poll`.
+            KafkaError: See `poll`.
+            RemoteProtocolError: See `poll`.
         """
         count = arguments.records_or_none(max_records)
         return self._hand_out("poll_arrow", lambda: self._columns(timeout_ms, count))
 
     def poll_membership(self, timeout_ms: int = 0) -> None:
-        """Be a member of the group without reading: callbacks run, the group sees a live member.
+        """Stay in the group without reading: callbacks run, and the member counts as alive.
 
-        Returns after a callback, a `wakeup`, or the time-out.
+        Returns after a callback, a `wakeup`, or the timeout.
         """
         self._hand_out("poll_membership", lambda: self._ready(timeout_ms, reads=False))
 
     def __iter__(self) -> Self:
-        """Return the consumer: its records are what it iterates over."""
+        """Return the consumer, which iterates over its records."""
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """Return the next record, waiting `consumer_timeout_ms` for it, for ever by default.
+        """Return the next record; wait up to `consumer_timeout_ms`, without limit by default.
 
-        Iteration and `poll` take from the same buffer: a record that a loop did not get to is
-        handed out by the next `poll`. Asking for a record says that the application is done with
-        those before, which auto-commit may commit from then on.
+        Iteration and `poll` share one buffer: records that a loop did not reach are returned by the
+        next `poll`. Asking for a record marks the earlier ones as processed, so auto-commit may
+        commit them.
 
         Raises:
-            StopIteration: None came in time, or `wakeup` was called.
-            KafkaError: As `poll`.
-            RemoteProtocolError: As `poll`.
-            RecordDeserializationError: As `poll`.
+            StopIteration: No record arrived in time, or `wakeup` was called.
+            KafkaError: See `poll`.
+            RemoteProtocolError: See `poll`.
+            RecordDeserializationError: See `poll`.
         """
         return self._hand_out("iteration", self._next)
 
@@ -203,16 +203,17 @@ class Consumer(GroupCalls):
         return record if record is not None else self._awaited()
 
     def _hand_out(self, call: str, take: Callable[[], T]) -> T:
-        """Hand something out, or take it back: a handler of a signal may raise at any time.
+        """Return records, or take them back: a signal handler may raise at any time.
 
-        It may do so at each call, also of those that take back: then the next call does that.
+        It may raise in any call, including those that take records back: then the next call does
+        so.
         """
         self._begin(call)
         try:
             taken = take()
             self._pollers.clear()
             reader = self._async.reader
-            reader.is_undelivered = False  # no call from here on, at which a handler may raise
+            reader.is_undelivered = False  # no calls from here on, so no handler can raise
             return taken
         except BaseException:
             self._async.take_back()
@@ -220,7 +221,7 @@ class Consumer(GroupCalls):
             raise
 
     def _buffered(self) -> ConsumerRecord | None:
-        """Return a record that is there already, unless it is time to look after other things."""
+        """Return a buffered record, unless other work is due."""
         core = self._core
         if core is None or core.has_news or time.monotonic() >= self._poll_due:
             return None
@@ -235,7 +236,7 @@ class Consumer(GroupCalls):
             except BrokerUnavailableError as error:
                 if deadline.over or error is not self._async.core.cluster.unreachable:
                     raise
-                continue  # a loop waits; the log says for what
+                continue  # iteration keeps waiting; the log says for what
             self._poll_due = time.monotonic() + POLL_EVERY_S
             record = None if core.was_woken else self._async.reader.next()
             if record is not None:
@@ -248,7 +249,7 @@ class Consumer(GroupCalls):
         self._thread.check()
         if not reads:
             return self._asked(deadline, reads=False)
-        self._last.ident = None  # the application is done with what it had
+        self._last.ident = None  # the application has processed its records
         core = self._core
         if core is not None:
             core.was_woken = False
@@ -268,107 +269,107 @@ class Consumer(GroupCalls):
         return core
 
     def _begin(self, call: str) -> None:
-        """Keep two threads from reading at once, and listeners from waiting for themselves."""
+        """Prevent two threads from reading at once, and listeners from waiting for themselves."""
         self._async.refuse_inside(call)
         mine = [get_ident()]
         poller = self._pollers.setdefault("thread", mine)
-        # In its own thread this call is one of them.
+        # In its own thread, this call counts as one of them.
         if poller is not mine and self._reads_in(poller[0]) > (poller[0] == get_ident()):
             raise LocalProtocolError("another poll of this consumer is running")
         self._pollers["thread"] = mine
         self._async.take_back()
 
     def _take_back(self) -> None:
-        """Take back what an interrupted call took, before what was handed out is committed."""
+        """Take back records of an interrupted call before returned records are committed."""
         poller = self._pollers.get("thread")
         if poller is None or not self._reads_in(poller[0]):
             self._async.take_back()
 
     def _reads_in(self, thread: int) -> int:
-        """Return how many polls of this consumer a thread is in, one within another."""
+        """Return how many nested polls of this consumer a thread is running."""
         return lifecycle.count_calls(thread, Consumer._hand_out.__code__, self)
 
     def wakeup(self) -> None:
-        """End the poll that waits, or the next one.
+        """End the waiting poll, or the next one.
 
-        Never raises and takes no lock: any thread may call it, and handlers of signals, at any
-        time. It does nothing after `close`, and in a forked child.
+        Never raises and takes no lock: any thread or signal handler may call it at any time. It
+        does nothing after `close` or in a forked child.
         """
         self._async.wakeup()
 
     # --------------------------------------------------------------------------- positions
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record, looking it up if need be.
+        """Return the offset of the next record; look it up if necessary.
 
         Raises:
             LocalProtocolError: The partition is not assigned.
-            KafkaError: It cannot be found out in time.
+            KafkaError: The offset cannot be determined in time.
         """
         return self._thread.run(lambda: self._async.position(partition, timeout_ms))
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record of each partition, as far as it is known."""
+        """Return the offset of the next record of each partition whose offset is known."""
         return self._on_loop(self._async.positions)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the end of a partition when it was last fetched from; None before that."""
+        """Return the end offset of a partition at its last fetch; None before the first."""
         return self._on_loop(lambda: self._async.highwater(partition))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets the position is behind the end of the last fetch (KIP-666)."""
+        """Return how far the position is behind the end offset of the last fetch (KIP-666)."""
         return self._on_loop(lambda: self._async.current_lag(partition))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from `offset` in a partition."""
+        """Continue from `offset` in a partition."""
         self._on_loop(lambda: self._async.seek(partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of these partitions, of all by default."""
+        """Move to the first record of these partitions, by default of all."""
         self._on_loop(lambda: self._async.seek_to_beginning(*partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go behind the last record of these partitions, of all by default."""
+        """Move past the last record of these partitions, by default of all."""
         self._on_loop(lambda: self._async.seek_to_end(*partitions))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Do not hand out records of these partitions; what was fetched is kept."""
+        """Stop returning records of these partitions; fetched records are kept."""
         self._on_loop(lambda: self._async.pause(*partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hand out records of these partitions again."""
+        """Return records of these partitions again."""
         self._on_loop(lambda: self._async.resume(*partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are paused."""
+        """Return the paused partitions."""
         return self._on_loop(self._async.paused)
 
     # ----------------------------------------------------------------------------- commits
 
     def commit(self, offsets: CommitOffsets | None = None, timeout_ms: int | None = None) -> None:
-        """Store positions with the group; see `AsyncConsumer.commit`."""
+        """Commit positions to the group; see `AsyncConsumer.commit`."""
         self._thread.run(lambda: self._async.commit(offsets, timeout_ms))
 
     def commit_async(
         self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
     ) -> Future[None]:
-        """As `commit`, without waiting for the answer.
+        """Commit like `commit`, without waiting for the answer.
 
         Args:
-            offsets: As for `commit`. What a seek to an end has not found yet is left out, and a
-                WARNING names it.
-            on_commit: Called with the offsets, and None or the error, inside a later poll or
+            offsets: See `commit`. Partitions with an unfinished seek to the beginning or end are
+                left out, and named in a WARNING.
+            on_commit: Called with the offsets, and None or the error, during a later poll or
                 `close`; the setting `on_commit` by default.
 
         Returns:
-            A future of the answer.
+            A future that completes when the answer arrives.
         """
         answer: Future[None] = Future()
         self._on_loop(lambda: _pass_on(self._async.commit_async(offsets, on_commit), answer))
         return answer
 
     def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
-        """Say up to where the application is done; see `AsyncConsumer.store_offsets`."""
+        """Set the offsets up to which records are processed; see `AsyncConsumer.store_offsets`."""
         self._on_loop(lambda: self._async.store_offsets(offsets))
 
     def committed(
@@ -396,7 +397,7 @@ class Consumer(GroupCalls):
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after `timestamps` (milliseconds); None: there is none."""
+        """Return the first record at or after each timestamp (milliseconds); None without one."""
         return self._thread.run(lambda: self._async.offsets_for_times(timestamps, timeout_ms))
 
     def partitions_for_topic(
@@ -408,12 +409,12 @@ class Consumer(GroupCalls):
     def topic_metadata(
         self, topics: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TopicMetadata]:
-        """Return ids and partitions of topics; those that do not exist are left out."""
+        """Return ids and partitions of topics; missing topics are left out."""
         wanted = arguments.topics(topics)
         return self._thread.run(lambda: self._async.topic_metadata(wanted, timeout_ms))
 
     def topics(self, timeout_ms: int | None = None) -> frozenset[str]:
-        """Return the names of all topics that the client may see."""
+        """Return the names of all topics visible to the client."""
         return self._thread.run(lambda: self._async.topics(timeout_ms))
 
     def close(
@@ -421,19 +422,19 @@ class Consumer(GroupCalls):
         timeout_s: float = 30.0,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        """Commit if that is automatic, leave the group and close the connections.
+        """Commit if auto-commit is on, leave the group and close the connections.
 
-        What the last `poll` or step of a loop handed out is committed if this thread got it, or one
-        that has ended, and no exception is being handled: else it is unknown how far the
-        application came. An exception that was caught before cannot be seen.
+        Records of the last `poll` or iteration are committed if this thread got them, or one that
+        has ended, and no exception is being handled: otherwise it is unknown how far the
+        application got. Exceptions that were caught earlier are not visible here.
 
         Args:
-            timeout_s: How long leaving may take; after that the connections are closed anyway.
+            timeout_s: Maximum time for leaving, in seconds; then the connections are closed anyway.
             operation: Whether the member tells the group that it leaves (KIP-1092).
 
-        Any number of threads may call it. In the handler of a signal it ends the poll that the
-        signal interrupted, which then raises LocalProtocolError, and it counts a record that is
-        being worked on as done, for it cannot see that: call `wakeup` there.
+        Any number of threads may call it. In a signal handler, it makes the interrupted poll raise
+        LocalProtocolError, and counts a record that is still being processed as done, because it
+        cannot know: call `wakeup` there instead.
         """
         self._end(self._last.undone(), timeout_s, operation)
 
@@ -458,7 +459,7 @@ class Consumer(GroupCalls):
         return self._async.farewell()
 
     def forked(self) -> object:
-        """In a forked child: give up what belongs to the parent, its buffered records too."""
+        """In a forked child: drop what belongs to the parent, including its buffered records."""
         parents = super().forked()
         self._core = None
         self._pollers.clear()
@@ -466,7 +467,7 @@ class Consumer(GroupCalls):
 
 
 def _pass_on(task: asyncio.Task[None], answer: Future[None]) -> None:
-    """Have a future of another thread end as a task does."""
+    """Complete a future of another thread with the outcome of a task."""
 
     def ended(task: asyncio.Task[None]) -> None:
         if task.cancelled():

@@ -1,4 +1,4 @@
-"""Where an asyncio consumer stands in its partitions, and what the brokers know of them."""
+"""Positions of an asyncio consumer in its partitions, and offset queries to the brokers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class AsyncPositions(AsyncFace):
     @property
     @abstractmethod
     def core(self) -> ConsumerCore:
-        """What does the work."""
+        """The core that does the work."""
 
     # --------------------------------------------------------------------------- positions
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record, looking it up if need be.
+        """Return the offset of the next record; look it up if necessary.
 
         Raises:
             LocalProtocolError: The partition is not assigned.
-            KafkaError: It cannot be found out in time.
+            KafkaError: The offset cannot be determined in time.
         """
         where = arguments.partition(partition)
         return await self._position(where, self._deadline(timeout_ms))
@@ -57,12 +57,12 @@ class AsyncPositions(AsyncFace):
         return state.position
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record of each partition, as far as it is known."""
+        """Return the offset of the next record of each partition whose offset is known."""
         states = self.core.partitions
         return {each.partition: each.position for each in states if each.position is not None}
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the end of a partition when it was last fetched from; None before that.
+        """Return the end offset of a partition at its last fetch; None before the first.
 
         Raises:
             LocalProtocolError: The partition is not assigned.
@@ -70,9 +70,9 @@ class AsyncPositions(AsyncFace):
         return self.core.partitions[arguments.partition(partition)].high_watermark
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets the position is behind the end; None while one is not known.
+        """Return how far the position is behind the end offset; None while one is not known.
 
-        The end is that of the last fetch; nothing is asked of the broker (KIP-666).
+        Uses the end offset of the last fetch, without a request to the broker (KIP-666).
 
         Raises:
             LocalProtocolError: The partition is not assigned.
@@ -80,17 +80,17 @@ class AsyncPositions(AsyncFace):
         return lag_of(self.core.partitions[arguments.partition(partition)])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from `offset` in a partition."""
+        """Continue from `offset` in a partition."""
         where, next_offset = arguments.partition(partition), arguments.offset(offset)
         self.core.partitions[where].seek(next_offset)
         self.core.fetcher.pump()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of these partitions, of all by default."""
+        """Move to the first record of these partitions, by default of all."""
         self._look_up(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go behind the last record of these partitions, of all by default."""
+        """Move past the last record of these partitions, by default of all."""
         self._look_up(partitions, LATEST)
 
     def _look_up(self, partitions: tuple[TopicPartition, ...], target: int) -> None:
@@ -100,23 +100,23 @@ class AsyncPositions(AsyncFace):
         self.core.positions.find()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Do not hand out records of these partitions; what was fetched is kept."""
+        """Stop returning records of these partitions; fetched records are kept."""
         for state in self._states(partitions):
             state.is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hand out records of these partitions again."""
+        """Return records of these partitions again."""
         for state in self._states(partitions):
             state.resume()
         self.core.fetcher.pump()
         self.core.notify()
 
     def _states(self, partitions: tuple[TopicPartition, ...]) -> list[PartitionState]:
-        """Return the states of partitions, which must all be there before one is changed."""
+        """Return the states of partitions; all must exist before any is changed."""
         return [self.core.partitions[each] for each in arguments.partitions(partitions)]
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are paused."""
+        """Return the paused partitions."""
         return frozenset(each.partition for each in self.core.partitions if each.is_paused)
 
     # ----------------------------------------------------------------- what the brokers know
@@ -138,7 +138,7 @@ class AsyncPositions(AsyncFace):
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a timestamp (milliseconds); None: there is none."""
+        """Return the first record at or after a timestamp (milliseconds); None if there is none."""
         wanted = arguments.timestamps(timestamps)
         found = await list_offsets(self.core.cluster, wanted, self._deadline(timeout_ms))
         return {each: where if where.offset >= 0 else None for each, where in found.items()}
@@ -169,7 +169,7 @@ class AsyncPositions(AsyncFace):
     async def topic_metadata(
         self, topics: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TopicMetadata]:
-        """Return ids and partitions of topics; those that do not exist are left out.
+        """Return ids and partitions of topics; missing topics are left out.
 
         Asking does not create a topic.
 
@@ -182,11 +182,11 @@ class AsyncPositions(AsyncFace):
         if any(
             _is_news(cluster.metadata.topics.get(name), found.topics.get(name)) for name in wanted
         ):
-            cluster.request_refresh()  # the group hears of new partitions sooner
+            cluster.request_refresh()  # the group learns of new partitions sooner
         return {name: found.topics[name] for name in wanted if _is_there(name, found)}
 
     async def topics(self, timeout_ms: int | None = None) -> frozenset[str]:
-        """Return the names of all topics that the client may see."""
+        """Return the names of all topics visible to the client."""
         metadata = await self.core.cluster.describe(None, self._deadline(timeout_ms))
         return frozenset(name for name, each in metadata.topics.items() if not each.is_internal)
 
@@ -213,7 +213,7 @@ def _is_there(name: str, found: ClusterMetadata) -> bool:
 
 
 def _is_news(known: TopicMetadata | None, found: TopicMetadata | None) -> bool:
-    """Whether a topic that is being read has other partitions by now, or is another one."""
+    """Whether a topic's partitions have changed, or the topic was recreated."""
     if known is None or found is None:
         return False
     return known.topic_id != found.topic_id or len(known.partitions) != len(found.partitions)

@@ -1,4 +1,4 @@
-"""Calls into the application: its listener, its assignors, and what waits for commits."""
+"""Calls into the application: its listener, its assignors, and commit callbacks."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """Makes a call in the thread that polls."""
+    """Runs calls in the polling thread."""
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Call `function` and return what it returns."""
+        """Call `function` and return its result."""
 
 
 class _Direct:
@@ -51,7 +51,7 @@ class _Direct:
 class _Silent:
     """Calls no listener: the application has dropped the consumer."""
 
-    async def call(self, function: Callable[[], T]) -> T:  # noqa: ARG002  # as `Caller` has it
+    async def call(self, function: Callable[[], T]) -> T:  # noqa: ARG002  # signature of `Caller`
         return cast("T", None)
 
 
@@ -60,20 +60,20 @@ SILENT = _Silent()
 
 
 class Callbacks:
-    """Makes the calls that a member of a group owes its application, in its polls.
+    """Runs the application's callbacks for a group member, during its polls.
 
     Args:
         partitions: The consumer's partitions.
-        coordinator: Of the group; has the metrics of calls.
-        committer: Forgets what is known of commits for partitions that were given up.
+        coordinator: The group's coordinator; holds the metrics of calls.
+        committer: Forgets commits of partitions that were given up.
         auto_commit: Commits before partitions are given up.
-        listening: Notes the listener's calls.
-        on_done: Called after each change of the partitions.
+        listening: Tracks running listener calls.
+        on_done: Called after each change of partitions.
 
     Attributes:
-        membership: Whose calls these are; None before the first subscription.
-        listener: What the application wants called.
-        error: What the first call of a rebalance raised; the poll raises it.
+        membership: The membership that makes these calls; None before the first subscription.
+        listener: The application's listener.
+        error: The first exception of a rebalance's calls; the poll raises it.
     """
 
     def __init__(
@@ -100,26 +100,26 @@ class Callbacks:
 
     @property
     def are_due(self) -> bool:
-        """Whether a poll has calls to make, or to raise what one raised."""
+        """Whether a poll has calls to make, or an exception to raise."""
         has_calls = self.membership is not None and bool(self.membership.callbacks)
         return has_calls or bool(self._answered) or self.error is not None
 
     def answered(self, on_commit: OnCommit, offsets: Offsets, error: KohortError | None) -> None:
-        """Have the next poll tell what came of a commit."""
+        """Report the outcome of a commit in the next poll."""
         self._answered.append(partial(on_commit, offsets, error))
 
     async def stop(self) -> None:
-        """Wait for no listener any longer."""
+        """Stop waiting for listeners."""
         tasks = list(self._deferred)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def serve(self, caller: Caller, *, is_leaving: bool = False) -> bool:
-        """Make the calls that are due; return whether there were any.
+        """Run the calls that are due; return whether there were any.
 
         Args:
-            caller: Makes them.
+            caller: Runs the calls.
             is_leaving: Whether the consumer leaves, and waits for its last commits.
         """
         served = bool(self._answered)
@@ -138,12 +138,12 @@ class Callbacks:
         return served
 
     def _is_due(self, callback: Callback) -> bool:
-        """Whether a call may be made now. From here on its partitions are not read."""
+        """Whether a call may run now. From here on, its partitions are not read."""
         if callback.change is Ownership.ASSIGNED:
             self._partitions.add(callback.partitions, held=True)
             return True
         self._partitions.hold(callback.partitions, True)
-        if self._is_member:  # also while it leaves in a rebalance: the broker decides
+        if self._is_member:  # also while leaving in a rebalance: the broker decides
             return self._auto_commit.is_done_before(callback)
         self._auto_commit.abandon()
         return True
@@ -163,7 +163,7 @@ class Callbacks:
             told = await caller.call(lambda: self._listening.call(method, callback.partitions))
         except Exception as raised:  # noqa: BLE001  # the poll raises it once the member knows
             error = raised
-        except BaseException:  # an interrupted listener has been told
+        except BaseException:  # an interrupted listener has been called
             self._done(callback, None)
             raise
         if told is None and not self._stored_meanwhile(callback):
@@ -179,7 +179,7 @@ class Callbacks:
         return self._auto_commit.stored_meanwhile(callback)
 
     async def _tell_assignor(self, callback: Callback, caller: Caller) -> None:
-        """Have its assignor called where the listener is: it may block, and it may call back."""
+        """Call its assignor where the listener is called: it may block or call the consumer."""
         assert self.membership is not None
         tell = self.membership.member.tell_assignor
         try:
@@ -190,14 +190,14 @@ class Callbacks:
             self._note_call_error(error)
 
     def _note_call_error(self, error: Exception) -> None:
-        """L6: the first error of a rebalance is raised; the later calls were made all the same."""
+        """L6: the first error of a rebalance is raised; the later calls are made anyway."""
         if self.error is None:
             self.error = error
         else:
             log.error("another call of the same rebalance failed, too", exc_info=error)
 
     def _change(self, callback: Callback) -> Ownership:
-        """Return what is true now: a member that fell out while the call waited lost all it had."""
+        """Return the current change: LOST if the member dropped out while the call waited."""
         if callback.change is Ownership.REVOKED and not self._is_member:
             return Ownership.LOST
         return callback.change
@@ -211,7 +211,7 @@ class Callbacks:
     async def _later(
         self, callback: Callback, told: Told, error: Exception | None, is_leaving: bool
     ) -> None:
-        """Wait for the listener, if it has not returned, and commit what was stored meanwhile."""
+        """Wait for the listener to finish, and commit offsets stored meanwhile."""
         self._listening.enter()
         try:
             if told is not None:

@@ -1,4 +1,4 @@
-"""Tells of timestamps that columns of microseconds cannot hold."""
+"""Report timestamps that do not fit in microsecond columns."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ log = logging.getLogger("kohort.client")
 
 
 class ClippedTimes:
-    """Logs once for each partition that timestamps in its columns are not those of its records."""
+    """Logs once per partition that timestamps in its columns differ from those of its records."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, int]] = set()
 
     def note(self, clipped: Iterable[Clipped]) -> None:
-        """Log what has not been logged yet."""
+        """Log partitions that have not been logged yet."""
         for topic, partition, offset, _ in clipped:
             if (topic, partition) in self._told:
                 continue
             self._told.add((topic, partition))
             log.warning(
                 "%s-%d: timestamps, the first at offset %d, are beyond what columns of microseconds"
-                " can hold; the nearest one that fits stands in their place. A consumer's poll()"
-                " gives them as they are; perhaps their producer does not count milliseconds. This"
+                " can hold; the nearest possible value replaces them. A consumer's poll()"
+                " returns them unchanged; their producer may not use milliseconds. This"
                 " is not logged again for this partition",
                 topic,
                 partition,

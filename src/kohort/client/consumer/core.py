@@ -1,4 +1,4 @@
-"""The consumer itself, on its loop; `AsyncConsumer` and `Consumer` are two faces of it."""
+"""The core of a consumer, on its loop; `AsyncConsumer` and `Consumer` wrap it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class ConsumerCore:
         config: Settings.
 
     Attributes:
-        is_woken: Whether a poll shall end; set by any thread, then `notify` on the loop.
-        was_woken: Whether the last poll ended for that.
-        listening: Knows whether a listener of this consumer runs.
-        ending: Closes this.
+        is_woken: Whether a poll must end; set by any thread, then `notify` runs on the loop.
+        was_woken: Whether the last poll ended because of `is_woken`.
+        listening: Tracks whether a listener of this consumer is running.
+        ending: Closes this consumer.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -91,14 +91,14 @@ class ConsumerCore:
         self._pattern: re.Pattern[str] | None = None
         self._broker_pattern: str | None = None
         self._errors: list[BaseException] = []
-        self._refused: dict[str, KafkaError] = {}  # topics, as the last metadata have them
+        self._refused: dict[str, KafkaError] = {}  # topics, according to the last metadata
         self.is_woken = self.was_woken = self._reads = self._was_reached = False
         self._started: set[asyncio.Task[None]] = set()
         self.ending = Ending("the consumer")
         self.handover = Handover(self._set_aside, self._found)
 
     def notify(self) -> None:
-        """Have a waiting poll look again."""
+        """Make a waiting poll check again."""
         self.changed.set()
         self.handover.offer()
 
@@ -110,7 +110,7 @@ class ConsumerCore:
         pattern: str | re.Pattern[str] | None,
         listener: Listens | None,
     ) -> None:
-        """Be a member of the group, for topics or for those that match a pattern."""
+        """Join the group for topics, or for topics that match a pattern."""
         self.ending.refuse()
         if self.config.group_id is None:
             raise ConfigError("subscribe needs a group_id; assign does not")
@@ -139,11 +139,11 @@ class ConsumerCore:
         self.cluster.request_refresh()
 
     async def unsubscribe(self, caller: Caller, undone: Undone) -> None:
-        """Leave the group, or forget what was assigned by hand.
+        """Leave the group, or drop a manual assignment.
 
         Args:
             caller: Makes callbacks.
-            undone: Says why the application may not be done with all that it was given.
+            undone: Returns why the application may not have processed all records.
         """
         self.ending.refuse()
         if self.auto_commit is not None:
@@ -159,9 +159,9 @@ class ConsumerCore:
         await self._serve(caller, is_leaving=True)
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Have the group rebalance (KIP-568)."""
+        """Trigger a rebalance of the group (KIP-568)."""
         if self.membership is None:
-            raise LocalProtocolError("only a member can have its group rebalance: subscribe first")
+            raise LocalProtocolError("only a member can trigger a rebalance: subscribe first")
         if self.membership.coordinator_decides:
             raise LocalProtocolError(
                 "with group.protocol=consumer the coordinator alone decides when to rebalance"
@@ -185,7 +185,7 @@ class ConsumerCore:
         self.partitions.remove(partitions)
 
     def _watch(self, topics: Iterable[str]) -> None:
-        """Keep topics fresh; one that a pattern has matched is not recreated when it is deleted."""
+        """Keep metadata of topics fresh; topics of a pattern are not recreated once deleted."""
         self._refused.clear()
         may_create = self.config.allow_auto_create_topics and not self._wants_pattern
         self.cluster.allow_auto_topic_creation = may_create
@@ -196,11 +196,11 @@ class ConsumerCore:
         return self._pattern is not None or self._broker_pattern is not None
 
     def _asks_as(self) -> CommitIdentity | None:
-        """Say as whom offsets are asked for: a member of the consumer protocol has to (L37)."""
+        """Return the identity for offset queries; the consumer protocol requires one (L37)."""
         return self.membership.asks_as if self.membership is not None else None
 
     def _on_metadata(self) -> None:
-        # a broker that stops or starts may name none, itself neither
+        # a broker that is stopping or starting may return no brokers, not even itself
         self._was_reached = self._was_reached or bool(self.cluster.metadata.nodes)
         self._refused.clear()
         for name in self.topics:
@@ -224,16 +224,16 @@ class ConsumerCore:
     # -------------------------------------------------------------------------------- poll
 
     async def ready(self, deadline: Deadline, caller: Caller, *, reads: bool = True) -> None:
-        """Do what a poll does before it reads: callbacks, and wait for records and set them aside.
+        """Prepare a poll: run callbacks, wait for records and set them aside.
 
         Args:
-            deadline: How long to wait.
+            deadline: When to stop waiting.
             caller: Makes callbacks.
-            reads: Whether records are wanted; else it ends after a callback, too.
+            reads: Whether records are wanted; if not, it also ends after a callback.
 
         Raises:
-            BrokerUnavailableError: No broker was ever reached, and time is up.
-            Exception: What a listener raised, or why a partition cannot be read.
+            BrokerUnavailableError: No broker was reached before the deadline.
+            Exception: An exception of a listener, or why a partition cannot be read.
         """
         self._begin(reads)
         is_last = self.was_woken = False
@@ -246,7 +246,7 @@ class ConsumerCore:
             self._go_on()
             self._raise_first(is_last)
             if self.is_woken or (served and not reads) or (reads and self._has_records()):
-                if self.is_woken:  # else a handler of a signal may say so in this very moment
+                if self.is_woken:  # otherwise a signal handler may set it at this moment
                     self.is_woken, self.was_woken = False, True
                 self._take_chunks()
                 return
@@ -255,13 +255,13 @@ class ConsumerCore:
             is_last = await self._wait_alive(deadline)
 
     def _take_chunks(self) -> None:
-        """Set aside what is going to be handed out now, so that the next fetch can begin."""
+        """Set aside records that will be returned now, so that the next fetch can start."""
         for state in self.partitions:
             state.take_chunk()
         self.fetcher.pump()
 
     def _set_aside(self) -> bool | None:
-        """Do what `ready` does, for a poll that waits; see `Handover`."""
+        """Do the work of `ready` for a waiting poll; see `Handover`."""
         found = self._found()
         if found is False:
             return False
@@ -275,7 +275,7 @@ class ConsumerCore:
         return True
 
     def _found(self) -> bool | None:
-        """Say what there is for a poll; see `Handover`."""
+        """Return what is available for a poll; see `Handover`."""
         if self.has_news or not self.fetcher.is_on:
             return False
         found = None
@@ -288,7 +288,7 @@ class ConsumerCore:
 
     @property
     def has_news(self) -> bool:
-        """Whether a poll has something to do or to raise before it hands out records."""
+        """Whether a poll has work to do or errors to raise before it returns records."""
         membership = self.membership
         if membership is not None and (membership.errors or membership.fatal is not None):
             return True
@@ -298,7 +298,7 @@ class ConsumerCore:
         return bool(are_due or refused or errors or self.is_woken or self.ending.is_begun)
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
-        """Wait for news as an application that lives: its group must hear of it now and then."""
+        """Wait for news; meanwhile signal now and then that the application is alive."""
         alive = Deadline(self.config.max_poll_interval_ms / 4)
         left_s, alive_s = deadline.left_s(), alive.left_s()
         if alive_s is None or (left_s is not None and left_s <= alive_s):
@@ -307,7 +307,7 @@ class ConsumerCore:
         return False
 
     async def wait_for_news(self, deadline: Deadline) -> bool:
-        """Wait for news; return whether the time is up."""
+        """Wait for news; return whether the deadline has passed."""
         try:
             async with asyncio.timeout(deadline.left_s()):
                 await self.changed.wait()
@@ -321,7 +321,7 @@ class ConsumerCore:
             self.cluster.troubles.note(_NOTHING, "", text)
         self._reads = reads
         self.fetcher.is_on = reads
-        if reads:  # else the application may be at work on what it has
+        if reads:  # otherwise the application may still be processing records
             self.partitions.mark_consumed()
             self.fetcher.drop_spoiled()
         if not self.cluster.metadata.nodes:
@@ -335,13 +335,13 @@ class ConsumerCore:
             self.fetcher.pump()
 
     async def _serve(self, caller: Caller, *, is_leaving: bool = False) -> bool:
-        """Make the calls that the application is owed; return whether there were any."""
+        """Run the application's pending callbacks; return whether there were any."""
         if self.callbacks is None:
             return False
         return await self.callbacks.serve(caller, is_leaving=is_leaving)
 
     def _on_partitions(self) -> None:
-        """Go on with the partitions that there are now."""
+        """Continue with the current partitions."""
         if self._broker_pattern is not None:  # only the broker knows which topics match
             self.topics = frozenset(each.topic for each in self.partitions.assigned)
         self._go_on()
@@ -350,7 +350,7 @@ class ConsumerCore:
         return any(state.has_records for state in self.partitions)
 
     def _raise_first(self, is_last: bool) -> None:
-        """Raise what the application must hear of."""
+        """Raise errors that the application must handle."""
         if self.membership is not None:
             self._errors += self.membership.errors
             self.membership.errors.clear()
@@ -358,11 +358,11 @@ class ConsumerCore:
         fatal = self.fetcher.broken or (self.membership.fatal if self.membership else None)
         fatal = self.cluster.reachability.refused or fatal
         if fatal is not None:
-            raise fatal.with_traceback(None)  # at every poll: else the next one would wait for ever
+            raise fatal.with_traceback(None)  # at every poll: the next one would wait forever
         failure = failure_to_raise(self.partitions, is_idle=is_last)
         if failure is not None:
             raise failure
-        # a poll shorter than one attempt to connect learns nothing yet
+        # a poll shorter than one connection attempt learns nothing
         if is_last and not self._was_reached and self.cluster.unreachable is not None:
             raise self.cluster.unreachable
 
@@ -378,7 +378,7 @@ class ConsumerCore:
     # ----------------------------------------------------------------------------- commits
 
     def committing(self) -> Committer:
-        """Return who commits.
+        """Return the committer.
 
         Raises:
             ConfigError: There is no group.
@@ -388,7 +388,7 @@ class ConsumerCore:
         return self.committer
 
     def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Have work done in the background; `close` waits for it."""
+        """Run work in the background; `close` waits for it."""
         task = asyncio.create_task(work)
         self._started.add(task)
         task.add_done_callback(self._ended)
@@ -400,14 +400,14 @@ class ConsumerCore:
             self.cluster.troubles.judge_commit(task.exception())
 
     def commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what a commit without offsets stores: positions, or what was stored for it."""
+        """Return the offsets of a commit without arguments: positions, or stored offsets."""
         self.partitions.mark_consumed()
         return self.partitions.consumed()
 
     async def commit(
         self, offsets: Offsets, deadline: Deadline, on_commit: OnCommit | None = None
     ) -> None:
-        """Store offsets, and have the next poll call `on_commit` with what came of it."""
+        """Commit offsets, and have the next poll call `on_commit` with the outcome."""
         failure: KohortError | None = cancelled_commit()
         try:
             with self.partitions.committing(offsets):
@@ -421,7 +421,7 @@ class ConsumerCore:
                 self._tell(on_commit, offsets, failure)
 
     def _tell(self, on_commit: OnCommit, offsets: Offsets, error: KohortError | None) -> None:
-        """Have the next poll say what came of a commit."""
+        """Report the outcome of a commit in the next poll."""
         assert self.callbacks is not None
         self.callbacks.answered(on_commit, offsets, error)
         self.notify()
@@ -435,16 +435,16 @@ class ConsumerCore:
         operation: GroupMembershipOperation,
         undone: Undone,
     ) -> None:
-        """Commit if that is automatic, leave the group, close the connections.
+        """Commit if auto-commit is on, leave the group, close the connections.
 
-        That goes on when the call is cancelled; another call takes over where it is.
+        If the call is cancelled, closing continues; another call resumes it.
 
         Args:
-            deadline: How long leaving may take.
+            deadline: When to stop waiting for leaving.
             caller: Makes callbacks.
             operation: Whether to tell the group.
-            undone: Says why the application may not be done with all that it was given; then only
-                what it was done with before its last poll is committed.
+            undone: Returns why the application may not have processed all records; then only
+                records that were processed before the last poll are committed.
         """
         close = partial(self._close, caller, operation, undone)
         await self.ending.wait(close, deadline)
@@ -467,8 +467,8 @@ class ConsumerCore:
                 await self._serve(caller, is_leaving=True)
         except TimeoutError:
             group = self.config.group_id
-            late = f"group {group} could not be left in time: it goes on when the session has ended"
-            alone = "what was begun could not be ended in time, and is given up"
+            late = f"group {group} could not be left in time: it goes on after the session timeout"
+            alone = "work in progress could not be finished in time, and is given up"
             self.cluster.troubles.say(alone if group is None else late)
         finally:
             lifecycle.closes_connections()

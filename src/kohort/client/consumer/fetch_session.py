@@ -1,9 +1,8 @@
-"""What a broker remembers of a consumer's fetches, so that only what changed is sent (KIP-227).
+"""Incremental fetch sessions: brokers remember fetches, so only changes are sent (KIP-227).
 
-The first fetch names every partition and opens a session. Those after it name what was added, what
-is read from another offset, and what is no longer wanted; the answers leave out the partitions
-that have nothing new. A broker that keeps no sessions answers with session 0, and gets all each
-time.
+The first fetch names every partition and opens a session. Later fetches name partitions that were
+added, are read from another offset, or are no longer wanted; answers leave out partitions without
+news. A broker without sessions answers with session 0, and gets the full list each time.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ AskedOf = Mapping[TopicPartition, Asked]
 
 
 class Fetch(NamedTuple):
-    """What one request says.
+    """The contents of one request.
 
     Attributes:
         session_id: The session, 0 for none.
-        epoch: Number of the request in it; 0 begins a new one.
-        topics: What was added or changed; all in the first one.
-        forgotten: What the broker need not look for any more.
+        epoch: Number of the request in the session; 0 starts a new session.
+        topics: Added or changed partitions; all of them in the first request.
+        forgotten: Partitions that are no longer wanted.
     """
 
     session_id: int
@@ -49,16 +48,16 @@ class Fetch(NamedTuple):
 
 
 def alone(asked: AskedOf) -> Fetch:
-    """Return what to ask without a session, beside it."""
+    """Return a fetch without a session, beside the session's own."""
     return Fetch(_NONE, _OUTSIDE, _topics(asked.items()), ())
 
 
 class FetchSession:
-    """The session with one broker, which is sent one fetch at a time.
+    """The session with one broker, with one fetch at a time.
 
     Attributes:
-        asked: What the last fetch asked for. An entry that is still true is given to the next one
-            as it is, and so is known to be unchanged.
+        asked: The partitions of the last fetch. An unchanged partition is passed to the next fetch
+            as the same object, which shows that it is unchanged.
     """
 
     def __init__(self) -> None:
@@ -72,11 +71,11 @@ class FetchSession:
         return self._epoch == _BEGIN
 
     def ask(self, wanted: AskedOf) -> Fetch:
-        """Return what to ask so that exactly `wanted` is fetched."""
+        """Return the request that fetches exactly `wanted`."""
         before, self.asked = self.asked, wanted
         changed = [(key, each) for key, each in wanted.items() if before.get(key) is not each]
-        # A partition that was left and comes again, or a topic recreated, is another one: of the
-        # old one the broker would pass over what it told already.
+        # A partition that was dropped and comes back, or is of a recreated topic, is new: for the
+        # old one, the broker would leave out what it has already sent.
         if not all(_is_same(before.get(key), each) for key, each in changed):
             self._epoch = _BEGIN
         if self._epoch == _BEGIN:
@@ -90,7 +89,7 @@ class FetchSession:
         return Fetch(self._id, self._epoch, _topics(changed), _forgotten(gone))
 
     def answered(self, response: FetchResponse) -> None:
-        """Go on in the session that the broker names."""
+        """Continue with the session that the broker names."""
         if self._epoch == _BEGIN:
             self._id = response.session_id
             self._epoch = _FIRST if self._id != _NONE else _BEGIN
@@ -100,7 +99,7 @@ class FetchSession:
             self._id, self._epoch = _NONE, _BEGIN
 
     def failed(self, error: KohortError) -> bool:
-        """Begin again; return whether to do so at once: only the session was lost."""
+        """Start over; return whether to do so at once, because only the session was lost."""
         code = error.code if isinstance(error, KafkaError) else None
         was_open = self._epoch != _BEGIN
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -110,7 +109,7 @@ class FetchSession:
 
 
 def _is_same(before: Asked | None, now: Asked) -> bool:
-    """Whether a partition is none that was asked for otherwise than from another offset."""
+    """Whether a partition is new, or differs from the last request only in its offset."""
     return before is None or (
         before.state is now.state
         and before.incarnation == now.incarnation

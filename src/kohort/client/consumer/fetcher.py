@@ -1,12 +1,12 @@
-"""Fetches record batches ahead of the application: one request at a time for each leader.
+"""Fetch record batches ahead of the application: one request at a time per leader.
 
 A leader is asked for all its partitions as soon as the last chunk of any of them has gone to the
-application, so the next answer is on its way while the last one is being handled; and never sooner,
-so that a long poll for quiet partitions does not keep a busy one waiting. What goes over the wire
-of it is what changed (`fetch_session`).
+application, so the next answer is in transit while the last one is processed; and never sooner, so
+that a long poll for quiet partitions does not delay a busy one. Only changes are sent over the
+network (`fetch_session`).
 
-A partition that was just assigned, or sought in, would wait for a long poll that went out without
-it. So it is looked at once over another connection, which does not wait for records.
+A partition that was just assigned, or had a seek, would wait for a long poll that was sent without
+it. So it is fetched once over another connection, without waiting for records.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespon
 
 log = logging.getLogger("kohort.client")
 
-# What a look goes over, and what it may hold the other requests there up for.
+# The connection for this extra fetch, and how long it may delay other requests there.
 _LOOK = Purpose.CONTROL
 _LOOK_BYTES = 1 << 20
 
-# A leader that moves is no trouble; a partition that is refused so often in a row is.
+# A leader that moves is not a problem; this many refusals of a partition in a row are.
 _REFUSALS = 4
 _DOUBLINGS = 20
 
@@ -57,12 +57,12 @@ class Fetcher:
     Args:
         cluster: The brokers.
         config: Settings.
-        partitions: What to read.
-        on_change: Called when there is something new for the application.
+        partitions: The partitions to read.
+        on_change: Called when there is news for the application.
 
     Attributes:
         is_on: Whether records are wanted.
-        broken: What should not have happened, and ended it.
+        broken: The unexpected error that stopped it.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Fetcher:
         cluster.on_metadata.append(self.pump)
 
     def pump(self) -> None:
-        """Send what can be sent now."""
+        """Send all fetches that can be sent now."""
         if self._closed or not self.is_on:
             return
-        # Most calls find every partition in a request and nothing to do.
+        # In most calls every partition is in a request, and there is nothing to do.
         idle = [state for state in self._partitions if state.is_idle]
         if not idle:
             return
@@ -116,7 +116,7 @@ class Fetcher:
         self._wake_for_delayed(idle, now)
 
     def drop_spoiled(self) -> None:
-        """Have fetched again what could not be decoded; while the application waits in a poll."""
+        """Fetch records again that could not be decoded; while the application waits in a poll."""
         for state in self._partitions:
             if state.is_spoiled and state.trouble is not None:
                 self._note_trouble(state, state.trouble.error)
@@ -145,9 +145,9 @@ class Fetcher:
         self.pump()
 
     def _asked(self, state: PartitionState) -> Asked | None:
-        """Return how to ask for a partition; None while no leader is known.
+        """Return the fetch entry of a partition; None while no leader is known.
 
-        As long as that is the same it is the same object, by which a session knows.
+        It stays the same object while unchanged, which a session relies on.
         """
         asked, metadata = state.asked, self._cluster.metadata
         if asked is not None and asked.metadata is metadata and asked.is_wanted:
@@ -175,7 +175,7 @@ class Fetcher:
         self._send(Purpose.FETCH, leader, asked)
 
     def _look(self, leader: int, wanted: AskedOf) -> None:
-        """See what there is in partitions that are new, while the others are waited for."""
+        """Fetch new partitions at once, while a long poll waits for the others."""
         new = {partition: each for partition, each in wanted.items() if each.state.is_new}
         for each in new.values():
             each.state.is_new = False
@@ -252,7 +252,7 @@ class Fetcher:
             if not is_look:
                 self._busy.discard(leader)
                 self._take(self._sessions[leader], answer, asked)
-            elif not isinstance(answer, KohortError):  # else the next fetch has it, too
+            elif not isinstance(answer, KohortError):  # otherwise the next fetch returns it again
                 self._take_all(answer, asked)
         except Exception as error:  # noqa: BLE001  # the next poll raises it
             self._break(error)
@@ -264,7 +264,7 @@ class Fetcher:
         self.pump()
 
     def _break(self, error: BaseException) -> None:
-        """Stop for what should not have happened: it must neither be waited out nor tried again."""
+        """Stop because of an unexpected error, which must be neither ignored nor retried."""
         self._closed = True
         self.broken = error
         self._on_change()
@@ -283,7 +283,7 @@ class Fetcher:
         session.answered(answer)
 
     def _take_all(self, response: FetchResponse, asked: AskedOf) -> set[TopicPartition]:
-        """Take what was answered; return what that was."""
+        """Process an answer; return the partitions it contained."""
         answered = set()
         for topic in response.responses:
             name = topic.topic or self._cluster.metadata.topic_names.get(topic.topic_id, "")
@@ -350,7 +350,7 @@ class Fetcher:
             self._note_trouble(state, error)
 
     def _note_trouble(self, state: PartitionState, error: KohortError) -> None:
-        """Have the next poll raise an error, log it, and fetch again after a growing pause."""
+        """Make the next poll raise an error, log it, and fetch again after a growing pause."""
         state.refusals += 1
         state.note_trouble(error)
         self._delay(state)
@@ -359,7 +359,7 @@ class Fetcher:
         self._cluster.troubles.note(("fetch", where), str(error), text)
 
     def _note_refusal(self, asked: Asked, code: int) -> None:
-        """Tell of a refusal that lasts, unless the metadata show it as well and tell of it."""
+        """Log a lasting refusal, unless the metadata show it as well and are logged."""
         asked.state.refusals += 1
         if asked.state.refusals < _REFUSALS or code in SHOWN_BY_METADATA:
             return
@@ -374,19 +374,19 @@ class Fetcher:
     def _out_of_range(self, asked: Asked) -> None:
         state = asked.state
         if state.current is not None:
-            self._delay(state)  # what was fetched before comes first
+            self._delay(state)  # records fetched earlier come first
         elif self._config.auto_offset_reset == "none":
             place = f"{shown(state.partition)} has no offset {asked.entry.fetch_offset}"
             state.failure = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, place)
         else:
             earliest = self._config.auto_offset_reset == "earliest"
             state.look_up(EARLIEST if earliest else LATEST)
-            state.out_of_range = asked.entry.fetch_offset  # told of once it is known what is passed
+            state.out_of_range = asked.entry.fetch_offset  # logged once the skipped range is known
 
     def _begin_anew(self, state: PartitionState) -> None:
-        """Its topic was deleted and recreated: begin where the settings say, and say so."""
+        """Start a recreated topic where the settings say, and log it."""
         if state.current is not None or state.chunks:
-            return  # what was fetched of the old topic comes first
+            return  # records of the old topic come first
         before, now = state.topic_id, self._cluster.metadata.topic_id(state.partition.topic)
         what = (
             f"{shown(state.partition)} was deleted and recreated: its id was {before} and is {now}"
@@ -395,13 +395,13 @@ class Fetcher:
         if reset == "none":
             state.failure = KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID,
-                f"{what}. Offset {state.fetch_offset} was one of the old topic, and"
-                " auto.offset.reset is none: seek to go on",
+                f"{what}. Offset {state.fetch_offset} belongs to the old topic, and"
+                " auto.offset.reset is none: seek to continue",
             )
             self._on_change()
             return
         log.warning(
-            "%s. Offset %d was one of the old topic: going to the %s of the new one",
+            "%s. Offset %d belongs to the old topic: continuing at the %s of the new one",
             f"{self._cluster.troubles.client}: {what}",
             state.fetch_offset,
             reset,
@@ -415,7 +415,7 @@ class Fetcher:
             if not each.is_current:
                 continue
             if isinstance(error, KafkaError) and error.retriable:
-                each.state.heal()  # a lost broker may come back with good records
+                each.state.heal()  # a lost broker may return with good records
                 self._delay(each.state)
             elif may_pass(error):  # logged where it was noticed, once for all partitions
                 each.state.refusals += 1
@@ -427,7 +427,7 @@ class Fetcher:
             self._cluster.request_refresh()
 
     def _delay(self, state: PartitionState) -> None:
-        """Fetch it again after a pause, which grows while what comes cannot be read."""
+        """Fetch it again after a pause, which grows while its records cannot be read."""
         config = self._config
         is_bad = state.trouble is not None and not state.trouble.is_over
         times = min(state.refusals - 1, _DOUBLINGS) if is_bad else 0

@@ -1,4 +1,4 @@
-"""What a consumer says of its group, and of itself in it."""
+"""The methods of a consumer about its group and its membership."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ T = TypeVar("T")
 
 
 class AsyncGroupCalls(AsyncPositions):
-    """The calls of `AsyncConsumer` about its group."""
+    """The methods of `AsyncConsumer` about its group."""
 
     _core: ConsumerCore | None
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself (`client_id`)."""
+        """The client's name (`client_id`)."""
         return self._config.client_id
 
     @property
     def member_id(self) -> str:
-        """Id that the group's coordinator gave to this member; empty when there is none."""
+        """Member id assigned by the group's coordinator; empty when there is none."""
         membership = self._core.membership if self._core else None
         return membership.member.member_id if membership else ""
 
     @property
     def generation_id(self) -> int:
-        """Generation of the group that this member is in; -1 when in none."""
+        """Generation of the group that this member is in; -1 when it is in none."""
         membership = self._core.membership if self._core else None
         return membership.member.generation_id if membership else -1
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Have the group rebalance, at the next poll (KIP-568).
+        """Trigger a rebalance of the group, at the next poll (KIP-568).
 
         Args:
-            reason: Told to the coordinator, cut to 255 characters (KIP-800).
+            reason: Sent to the coordinator, cut to 255 characters (KIP-800).
 
         Raises:
-            LocalProtocolError: This is not a member of a group, or one whose coordinator decides
-                alone when to rebalance (`group_protocol="consumer"`).
+            LocalProtocolError: The consumer is not a member of a group, or the coordinator alone
+                decides when to rebalance (`group_protocol="consumer"`).
         """
         self.core.enforce_rebalance(arguments.text(reason, "reason", may_be_empty=True))
 
     def metrics(self) -> Metrics:
-        """Return what Kafka's Java consumer measures, by the names of its groups and metrics.
+        """Return the metrics of Kafka's Java consumer, by the names of groups and metrics.
 
-        Latencies are milliseconds; averages, maxima and rates are of the last minute at most, NaN
-        or 0 when there was nothing; totals are of all time.
+        Latencies are in milliseconds. Averages, maxima and rates cover at most the last minute, and
+        are NaN or 0 without data; totals cover the lifetime of the consumer.
 
         Returns:
             "consumer-metrics" (connections), "consumer-fetch-manager-metrics" (fetches, records,
-            lags; that of a partition is called `TOPIC-NUMBER.records-lag`) and, with a group id,
+            lags; a partition's lag is named `TOPIC-NUMBER.records-lag`) and, with a group id,
             "consumer-coordinator-metrics" (KIP-429).
         """
         core, now = self.core, precise_ms()
@@ -76,16 +76,16 @@ class AsyncGroupCalls(AsyncPositions):
         return found
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return as whom this consumer is in its group, for `send_offsets_to_transaction`.
+        """Return this consumer's identity in its group, for `send_offsets_to_transaction`.
 
-        Ask after the `poll` whose records the transaction is about, and in the thread or task that
-        polls. A consumer without a subscription has no member id: the broker then takes offsets
-        only as long as the group has no members.
+        Call it after the `poll` that returned the transaction's records, in the polling thread or
+        task. A consumer without a subscription has no member id: the broker then accepts offsets
+        only while the group has no members.
 
         Raises:
             ConfigError: There is no group id.
-            CommitFailedError: It has subscribed, and is not a member now: what it has read may
-                belong to another member. Abort, poll, and do again what is read then.
+            CommitFailedError: It has subscribed but is not a member now: its partitions may belong
+                to another member. Abort, poll, and process the records read then.
         """
         config = self._config
         if config.group_id is None:
@@ -107,23 +107,23 @@ class AsyncGroupCalls(AsyncPositions):
 
 
 class GroupCalls(BlockingFace):
-    """The calls of `Consumer` about its group."""
+    """The methods of `Consumer` about its group."""
 
     _async: AsyncGroupCalls
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself (`client_id`)."""
+        """The client's name (`client_id`)."""
         return self._async.client_id
 
     @property
     def member_id(self) -> str:
-        """Id that the group's coordinator gave to this member; empty when there is none."""
+        """Member id assigned by the group's coordinator; empty when there is none."""
         return self._async.member_id
 
     @property
     def generation_id(self) -> int:
-        """Generation of the group that this member is in; -1 when in none."""
+        """Generation of the group that this member is in; -1 when it is in none."""
         return self._async.generation_id
 
     @property
@@ -133,15 +133,15 @@ class GroupCalls(BlockingFace):
         return membership.why_out() if membership else ""
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Have the group rebalance (KIP-568); see `AsyncConsumer.enforce_rebalance`."""
+        """Trigger a rebalance of the group (KIP-568); see `AsyncConsumer.enforce_rebalance`."""
         self._on_loop(lambda: self._async.enforce_rebalance(reason))
 
     def metrics(self) -> Metrics:
-        """Return what Kafka measures; see `AsyncConsumer.metrics`."""
+        """Return the consumer's metrics; see `AsyncConsumer.metrics`."""
         return self._on_loop(self._async.metrics)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return as whom this is in its group; see `AsyncConsumer.group_metadata`."""
+        """Return this consumer's identity in its group; see `AsyncConsumer.group_metadata`."""
         return self._on_loop(self._async.group_metadata)
 
     def _on_loop(self, function: Callable[[], T]) -> T:

@@ -1,7 +1,8 @@
-"""Which thread or task got the last poll, so that `close` does not count its records too early.
+"""Track which thread or task got the last poll, so that `close` commits only processed records.
 
-A `close` counts them as processed only if it comes from that thread or task, or if that has ended
-well (decision 0021). Nothing here refers to a consumer, or keeps a task alive.
+`close` counts its records as processed only if it is called from that thread or task, or if that
+has ended without an error (decision 0021). Nothing here refers to a consumer, or keeps a task
+alive.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import TypeAlias
 from weakref import ref
 
 Undone: TypeAlias = Callable[[], str | None]
-"""Says why the application may not be done with what the last poll handed out; None: it is."""
+"""Returns why the records of the last poll may not be processed; None if they are."""
 
-# The last polls of this context. A task that a task makes after its poll has them, too:
-# `asyncio.wait_for` makes one for the `close` that it waits for (before Python 3.12).
+# The last polls of this context. A task that is created after a poll inherits them:
+# `asyncio.wait_for` creates one for the `close` that it awaits (before Python 3.12).
 _polls: ContextVar[tuple[object, ...]] = ContextVar("kohort_polls", default=())
 _MOST_CONSUMERS = 8
 
@@ -29,7 +30,7 @@ _LEFT_OPEN = "the consumer was not closed"
 
 
 def nobody_closes() -> str:
-    """Say why nothing more counts as done when a consumer was not closed."""
+    """Return why no more records count as processed when a consumer was not closed."""
     return _LEFT_OPEN
 
 
@@ -42,13 +43,13 @@ def _ended_with() -> str:
 
 
 class LastThread:
-    """The thread that got what the last poll handed out.
+    """The thread that got the records of the last poll.
 
-    Threads look at it without a lock, so it is set before anything is handed out and unset before
-    a poll waits.
+    Threads read it without a lock, so it is set before records are returned and cleared before a
+    poll waits.
 
     Attributes:
-        ident: The thread; None when nothing was handed out since a poll began.
+        ident: The thread; None when no records were returned since a poll started.
     """
 
     __slots__ = ("ident",)
@@ -57,11 +58,11 @@ class LastThread:
         self.ident: int | None = None
 
     def undone(self, kind: type[BaseException] | None = None, *, in_with: bool = False) -> Undone:
-        """Return what says whether the calling thread may count everything as done.
+        """Return a function that says why the calling thread may not count all as processed.
 
         Args:
             kind: Type of the exception with which a `with` block ends.
-            in_with: Whether one ends, so that `kind` says all about exceptions.
+            in_with: Whether a `with` block ends, so that `kind` tells all about exceptions.
         """
         failed = _failed(kind, in_with)
         return failed or partial(self._undone, get_ident())
@@ -74,7 +75,7 @@ class LastThread:
 
 
 class LastTask:
-    """The asyncio task that got what the last poll handed out."""
+    """The asyncio task that got the records of the last poll."""
 
     __slots__ = ("_mine", "_poll", "_poller")
 
@@ -84,11 +85,11 @@ class LastTask:
         self._mine: object = None
 
     def begin(self) -> None:
-        """Note that a poll begins: what was handed out before is done."""
+        """Note that a poll starts: earlier records are processed."""
         self._poll = None
 
     def handed_out(self) -> None:
-        """Note that the running task gets something."""
+        """Note that the running task gets records."""
         task = asyncio.current_task()
         if self._poller is None or self._poller.task() is not task:
             self._poller = None if task is None else _Poller(task)
@@ -97,7 +98,7 @@ class LastTask:
         _polls.set((self._poll, *others[: _MOST_CONSUMERS - 1]))
 
     def undone(self, kind: type[BaseException] | None = None, *, in_with: bool = False) -> Undone:
-        """Return what says whether the running task may count everything as done; as above."""
+        """Return the same for the running task; see `LastThread.undone`."""
         failed = _failed(kind, in_with)
         return failed or partial(self._undone, _polls.get())
 
@@ -129,7 +130,7 @@ class _Poller:
 
     def undone(self) -> str | None:
         task = self.task()
-        if task is not None and task.done():  # its waiter may go on before the callback
+        if task is not None and task.done():  # its waiter may continue before the callback runs
             self._ended(task)
         if self._ended_well:
             return None

@@ -1,4 +1,4 @@
-"""What an application learns about its partitions."""
+"""Listeners for changes of an application's partitions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kohort.group.events import Ownership
 from kohort.types import TopicPartition
 
 Told: TypeAlias = Awaitable[object] | Future[object] | None
-"""What a listener's method may return: nothing, or something that is done later.
+"""The result of a listener's method: nothing, or an awaitable.
 
-Until it is done the change is not: a partition that is to be revoked stays the member's, and its
-heartbeats go on (up to `max.poll.interval.ms`, like any rebalance).
+The change waits until the awaitable is done: a partition to be revoked stays with the member, and
+heartbeats continue (up to `max.poll.interval.ms`, as in any rebalance).
 """
 
 
 class Listens(Protocol):
-    """Any object with these methods; `on_partitions_lost` may be missing, then it is `revoked`."""
+    """Any object with these methods; without `on_partitions_lost`, `revoked` is called instead."""
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
         """Called before partitions are given up: the last moment to commit."""
@@ -37,9 +37,9 @@ class Listens(Protocol):
 class RebalanceListener:
     """A listener that does nothing; override what matters.
 
-    Methods are called inside the application's own `poll`. They may be coroutine functions, which
-    then run on the client's loop. They may use the consumer, but not `poll`, `unsubscribe` or
-    `close` it, which would wait for the listener itself. Other consumers they may use as they like.
+    Methods are called during the application's `poll`. They may be coroutine functions, which run
+    on the client's loop. They may use the consumer, but not call its `poll`, `unsubscribe` or
+    `close`, which would wait for the listener itself. They may use other consumers freely.
     """
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
@@ -50,14 +50,14 @@ class RebalanceListener:
         """
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Partitions were added; `seek` here to begin somewhere else.
+        """Partitions were added; `seek` here to start somewhere else.
 
         Args:
             partitions: The added partitions; may be empty.
         """
 
     def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Partitions belong to others already: commits for them will be refused (KIP-429).
+        """Partitions already belong to other members: commits for them will be refused (KIP-429).
 
         Args:
             partitions: The lost partitions.
@@ -66,7 +66,7 @@ class RebalanceListener:
 
 
 def method_for(listener: Listens, change: Ownership) -> Callable[[frozenset[TopicPartition]], Told]:
-    """Return the method to call; without one for what is lost, that for what is revoked."""
+    """Return the method to call; `on_partitions_revoked` if there is none for lost partitions."""
     revoked = listener.on_partitions_revoked
     if change is Ownership.ASSIGNED:
         return listener.on_partitions_assigned
@@ -79,11 +79,11 @@ def method_for(listener: Listens, change: Ownership) -> Callable[[frozenset[Topi
 def call_listener(
     listener: Listens, change: Ownership, partitions: frozenset[TopicPartition]
 ) -> Told:
-    """Tell a listener of a change.
+    """Call a listener for a change.
 
     Raises:
-        TypeError: It returned something that cannot be awaited.
-        Exception: Whatever it raises.
+        TypeError: It returned an object that cannot be awaited.
+        Exception: Any exception of the listener.
     """
     method = method_for(listener, change)
     told: object = method(partitions)
@@ -94,25 +94,25 @@ def call_listener(
 
 
 class ListenerRelay(RebalanceListener):
-    """Passes calls on to a listener as long as the face is there that has it.
+    """Passes calls on to a listener while the consumer object that holds it exists.
 
     Args:
-        given: The listener, as the face has it.
+        given: The listener, as held by the consumer object.
     """
 
     def __init__(self, given: Given[Listens]) -> None:
         self._given = ref(given)
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Pass it on."""
+        """Pass the call on."""
         return self._pass_on(Ownership.REVOKED, partitions)
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Pass it on."""
+        """Pass the call on."""
         return self._pass_on(Ownership.ASSIGNED, partitions)
 
     def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Pass it on."""
+        """Pass the call on."""
         return self._pass_on(Ownership.LOST, partitions)
 
     def _pass_on(self, change: Ownership, partitions: frozenset[TopicPartition]) -> Told:
@@ -123,16 +123,16 @@ class ListenerRelay(RebalanceListener):
 
 
 class Listening:
-    """Knows whether a listener of one consumer runs in the present thread or task.
+    """Tracks whether a listener of one consumer is running in the current thread or task.
 
-    Another consumer may be made, polled and closed in there, and so may be one of a forked child.
+    A listener may create, poll and close other consumers, also in a forked child.
     """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
 
     def enter(self) -> Token[frozenset[Listening]]:
-        """Note that a listener runs from here on, in the present task."""
+        """Note that a listener starts running in the current task."""
         return _inside.set(_inside.get() | {self})
 
     def call(
@@ -140,7 +140,7 @@ class Listening:
         method: Callable[[frozenset[TopicPartition]], Told],
         partitions: frozenset[TopicPartition],
     ) -> Told:
-        """Call a listener's method in the present thread."""
+        """Call a listener's method in the current thread."""
         before = self.enter()
         try:
             return method(partitions)
@@ -148,15 +148,15 @@ class Listening:
             _inside.reset(before)
 
     def refuse(self, call: str) -> None:
-        """Keep a listener from a call that would wait for that very listener.
+        """Refuse a call from a listener that would wait for the same listener.
 
         Raises:
             LocalProtocolError: A listener of this consumer makes the call.
         """
         if self in _inside.get() and self._pid == os.getpid():
             raise LocalProtocolError(
-                f"{call} was called inside a listener of the same consumer, whose return it waits"
-                " for"
+                f"{call} was called inside a listener of the same consumer, whose return it would"
+                " await"
             )
 
 

@@ -1,4 +1,4 @@
-"""The partitions a consumer reads, each with its position and what was fetched in advance."""
+"""The partitions of a consumer, each with its position and prefetched records."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LATEST = -1
 
 
 class Trouble(Struct):
-    """Why a partition cannot be read for now; it is fetched again and again until it can.
+    """Why a partition cannot be read for now; it is fetched repeatedly until it can.
 
     Attributes:
-        error: What is wrong.
+        error: The error.
         is_reported: Whether the application was told.
-        is_over: Whether it is past; an application that was not told hears of it even so.
+        is_over: Whether it has passed; it is still reported if it was not before.
     """
 
     error: KohortError
@@ -36,7 +36,7 @@ class Trouble(Struct):
     is_over: bool = False
 
     def is_due(self, *, is_idle: bool) -> bool:
-        """Whether a poll raises it: once, and again while it lasts and there is nothing else."""
+        """Whether a poll raises it: once, and again while it lasts and there are no records."""
         return not self.is_reported or (is_idle and not self.is_over)
 
 
@@ -44,34 +44,35 @@ class PartitionState(Struct):
     """One partition. Owned by the loop; `current` and `position` by the polling thread.
 
     Attributes:
-        partition: Which.
-        position: Offset of the next record for the application; None until it is known.
-        consumed: Offset up to which the application is done: what auto-commit may commit.
-        stored: What the application stored by itself instead (`store_offsets`).
-        reset_to: A timestamp, EARLIEST or LATEST that the position is to be looked up from; None
-            when the committed offset is asked first.
-        current: What records are being handed out of.
-        chunks: What was fetched after it.
+        partition: The partition.
+        position: Offset of the next record for the application; None until known.
+        consumed: Offset up to which records are processed; auto-commit may commit it.
+        stored: Offset that the application stored itself (`store_offsets`).
+        reset_to: A timestamp, EARLIEST or LATEST to look up the position from; None to ask for the
+            committed offset first.
+        current: The chunk that records are being returned from.
+        chunks: Chunks that were fetched after it.
         fetch_offset: Offset to fetch next.
         is_paused: Whether the application paused it.
-        is_held: Whether it must not be read: a callback about it is not finished.
-        is_asked: Whether the application wants to know its position even so.
-        is_sought: Whether the application has sought an end, and that is being looked up.
-        is_fetching: Whether it is in a request.
-        is_new: Whether nothing was asked for since a seek or a pause.
+        is_held: Whether it must not be read, because a callback about it is running.
+        is_asked: Whether the application asks for its position while it is held.
+        is_sought: Whether a seek to the beginning or end is being looked up.
+        is_fetching: Whether it is part of a pending request.
+        is_new: Whether it was not fetched since a seek or a pause.
         failure: Why it cannot be read further until the application seeks.
-        is_reported: Whether the application was told of that.
-        trouble: Why it could not be read when it was last tried.
-        is_spoiled: Whether what was fetched cannot be decoded, and is to be fetched again.
-        not_before: Time of the loop before which it is not fetched again.
+        is_reported: Whether `failure` was reported to the application.
+        trouble: Why the last attempt to read it failed.
+        is_spoiled: Whether fetched records cannot be decoded, and must be fetched again.
+        not_before: Loop time before which it is not fetched again.
         incarnation: Changes with each seek, so that late answers are recognised.
-        refusals: How often in a row a fetch was refused.
-        asked: How it was asked for last.
-        leader_epoch: Epoch of the leader the last records came from, -1 at first.
-        high_watermark: End of the partition when it was last fetched, None at first.
-        end: The same, or the end of the committed records if only they are read (KIP-98).
-        out_of_range: Offset that the partition does not have, while another one is looked up.
-        topic_id: The topic that the position belongs to (KIP-516), None until it is read there.
+        refusals: Number of consecutive refused fetches.
+        asked: Its entry in the last fetch.
+        leader_epoch: Leader epoch of the last records, -1 at first.
+        high_watermark: End offset of the partition at its last fetch, None at first.
+        end: The same, or the end of committed records if only those are read (KIP-98).
+        out_of_range: Offset that is out of range, while another one is looked up.
+        topic_id: Id of the topic that the position belongs to (KIP-516), None before the first
+            read.
     """
 
     partition: TopicPartition
@@ -104,22 +105,22 @@ class PartitionState(Struct):
 
     @property
     def is_readable(self) -> bool:
-        """Whether records may be handed out."""
+        """Whether records may be returned."""
         is_wanted = not (self.is_paused or self.is_held)
         return is_wanted and self.failure is None and not self.is_spoiled
 
     @property
     def is_idle(self) -> bool:
-        """Whether records may be handed out, but are not on their way."""
+        """Whether records may be returned, but none are requested or buffered."""
         return not self.is_fetching and self.is_readable
 
     @property
     def has_records(self) -> bool:
-        """Whether something was fetched that may be handed out."""
+        """Whether there are fetched records that may be returned."""
         return (self.current is not None or bool(self.chunks)) and self.is_readable
 
     def seek(self, offset: int) -> None:
-        """Go on from `offset`."""
+        """Continue from `offset`."""
         self.forget()
         self.is_asked = self.is_sought = False
         self.position = self.consumed = self.fetch_offset = offset
@@ -127,37 +128,37 @@ class PartitionState(Struct):
         self.reset_to = None
 
     def found(self, offset: int) -> None:
-        """Go on from `offset`, which was looked up; what kept it from being found is over."""
+        """Continue from `offset`, which was looked up; earlier errors of the lookup are over."""
         trouble = self.trouble
         self.seek(offset)
         self.trouble = trouble
         self.heal()
 
     def resume(self) -> None:
-        """Go on where it was paused."""
+        """Continue where it was paused."""
         self.is_new = self.is_new or self.is_paused
         self.is_paused = False
 
     def look_up(self, target: int | None) -> None:
-        """Find the position again: from a timestamp, an end, or (None) the committed offset."""
+        """Find the position again: from a timestamp, either end, or (None) the committed offset."""
         self.forget()
         self.position = None
         self.is_sought = False
         self.reset_to = target
 
     def is_remade(self, metadata: ClusterMetadata) -> bool:
-        """Whether its topic was deleted and recreated: its position means nothing any more."""
+        """Whether its topic was deleted and recreated, which makes its position meaningless."""
         present = metadata.topic_id(self.partition.topic)
         return None not in (self.topic_id, present) and self.topic_id != present
 
     def begin_anew(self, target: int) -> None:
-        """Go to one end of the topic that has the name now."""
+        """Move to the beginning or end of the recreated topic."""
         self.look_up(target)
         self.consumed = self.stored = None
         self.leader_epoch = -1
 
     def forget(self) -> None:
-        """Drop what was fetched, and what went wrong."""
+        """Drop fetched records and errors."""
         self.current = None
         self.chunks.clear()
         self.failure = self.trouble = None
@@ -168,7 +169,7 @@ class PartitionState(Struct):
         self.incarnation += 1
 
     def note_trouble(self, error: KohortError) -> None:
-        """Note why it cannot be read for now; what lasts is the same trouble all the time."""
+        """Note why it cannot be read for now; repeated errors count as one problem."""
         trouble = self.trouble
         if trouble is None or trouble.is_over:
             self.trouble = Trouble(error)
@@ -181,12 +182,12 @@ class PartitionState(Struct):
             self.trouble.is_over = True
 
     def spoil(self, error: KohortError) -> None:
-        """Note that what was fetched cannot be decoded."""
+        """Note that fetched records cannot be decoded."""
         self.note_trouble(error)
         self.is_spoiled = True
 
     def drop_spoiled(self) -> None:
-        """Drop what was fetched, to fetch it again; not while the application takes records."""
+        """Drop fetched records to fetch them again; not while the application takes records."""
         assert self.position is not None
         self.current = None
         self.chunks.clear()
@@ -197,28 +198,28 @@ class PartitionState(Struct):
 
     @property
     def has_trouble_news(self) -> bool:
-        """Whether the application has to hear of a trouble."""
+        """Whether a problem must be reported to the application."""
         is_read = not (self.is_paused or self.is_held)
         return is_read and self.trouble is not None and not self.trouble.is_reported
 
     @property
     def is_taken(self) -> bool:
-        """Whether something was set aside that may be handed out."""
+        """Whether records are set aside that may be returned."""
         return self.current is not None and self.is_readable
 
     def take_chunk(self) -> None:
-        """Set aside what to hand out next; on the loop, which fetches more once all are taken."""
+        """Set aside the next chunk; on the loop, which fetches more once all are taken."""
         if self.current is None and self.chunks and self.is_readable:
             self.current = self.chunks.popleft()
 
     def put_back(self, chunk: Chunk) -> None:
-        """Hand out of a chunk again, before what has been set aside since."""
+        """Put a chunk back, before those that were set aside since."""
         if self.current is not None and self.current is not chunk:
             self.chunks.appendleft(self.current)
         self.current = chunk
 
     def settle(self) -> None:
-        """Take over the position of the chunk at hand; drop it when it is empty."""
+        """Adopt the position of the current chunk; drop the chunk when it is empty."""
         assert self.current is not None
         if self.position != self.current.position:
             self.heal()
@@ -228,15 +229,15 @@ class PartitionState(Struct):
 
 
 class Asked(Struct, frozen=True):
-    """A partition as a fetch asks for it.
+    """A partition in a fetch.
 
     Attributes:
         state: The partition.
-        incarnation: That of the state when it was asked for.
-        metadata: What was known of the cluster.
+        incarnation: Incarnation of the state when it was requested.
+        metadata: The metadata of the cluster at that time.
         leader: The broker that is asked.
-        topic_id: Id of its topic, zero when that has none.
-        entry: What the request says of it.
+        topic_id: Id of its topic, zero when there is none.
+        entry: Its entry in the request.
     """
 
     state: PartitionState
@@ -248,12 +249,12 @@ class Asked(Struct, frozen=True):
 
     @property
     def is_current(self) -> bool:
-        """Whether an answer is still wanted: not after a seek."""
+        """Whether an answer is still wanted, which it is not after a seek."""
         return self.incarnation == self.state.incarnation
 
     @property
     def is_wanted(self) -> bool:
-        """Whether that is what is wanted next: not after another answer brought it, either."""
+        """Whether its records are still missing: another answer may have brought them."""
         return self.is_current and self.entry.fetch_offset == self.state.fetch_offset
 
 
@@ -261,11 +262,11 @@ class Partitions:
     """All partitions of one consumer.
 
     Args:
-        stores_offsets: Whether asking for more says that the application is done with what it had;
-            else only `store` says so (`enable_auto_offset_store`).
+        stores_offsets: Whether asking for more records marks the earlier ones as processed;
+            otherwise only `store` does (`enable_auto_offset_store`).
 
     Attributes:
-        given_out: How many records the application was given.
+        given_out: Number of records returned to the application.
     """
 
     def __init__(self, *, stores_offsets: bool = True) -> None:
@@ -288,7 +289,7 @@ class Partitions:
         return state
 
     def get(self, partition: TopicPartition) -> PartitionState | None:
-        """Return the state of a partition if it is there."""
+        """Return the state of a partition, None if it is not assigned."""
         return self._states.get(partition)
 
     @property
@@ -297,7 +298,7 @@ class Partitions:
         return frozenset(self._states)
 
     def add(self, partitions: Iterable[TopicPartition], *, held: bool = False) -> None:
-        """Add partitions that are not there yet."""
+        """Add partitions that are not assigned yet."""
         for partition in sorted(partitions):
             if partition not in self._states:
                 self._states[partition] = PartitionState(partition, is_held=held)
@@ -308,39 +309,39 @@ class Partitions:
             state = self._states.pop(partition, None)
             if state is not None:
                 state.forget()
-                state.asked = None  # which has the state: what was fetched would outlive it
+                state.asked = None  # it refers to the state, which would keep fetched records alive
 
     def topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the topic that a position belongs to, None when that is not known."""
+        """Return the id of the topic that a position belongs to, None when not known."""
         state = self._states.get(partition)
         return state.topic_id if state is not None else None
 
     def hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
-        """Hold partitions back from being read, or release them."""
+        """Stop partitions from being read, or release them."""
         for partition in partitions:
             if partition in self._states:
                 self._states[partition].is_held = held
 
     def put_last(self, state: PartitionState) -> None:
-        """Let other partitions come first next time."""
-        if self._states.get(state.partition) is state:  # it may have been revoked and come back
+        """Move a partition to the end, so that others come first next time."""
+        if self._states.get(state.partition) is state:  # it may have been reassigned
             del self._states[state.partition]
             self._states[state.partition] = state
 
     def positions(self) -> list[tuple[PartitionState, int | None]]:
-        """Return the positions as they are now."""
+        """Return the current positions."""
         return [(state, state.position) for state in self]
 
     def mark_consumed(
         self, positions: Iterable[tuple[PartitionState, int | None]] | None = None
     ) -> None:
-        """Note that the application is done with everything it was given, or up to positions."""
+        """Note that all returned records, or those up to given positions, are processed."""
         if self.stores_offsets:
             for state, position in self.positions() if positions is None else positions:
                 state.consumed = position
 
     def handed_out(self) -> dict[TopicPartition, int]:
-        """Return from which offset on the application may still be at work."""
+        """Return the offsets from which on the application may still be processing."""
         return {
             state.partition: state.consumed
             for state in self
@@ -350,7 +351,7 @@ class Partitions:
         }
 
     def store(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Note up to where the application is done, in its own words.
+        """Store the offsets up to which the application has processed records.
 
         Raises:
             LocalProtocolError: A partition is not assigned; then nothing is stored.
@@ -361,13 +362,13 @@ class Partitions:
 
     @contextmanager
     def committing(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Iterator[None]:
-        """Forget what was stored: an explicit commit takes its place, unless that fails.
+        """Forget stored offsets: an explicit commit replaces them, unless it fails.
 
-        What the commit itself stores is forgotten when it has succeeded, and not before: until then
-        another commit has to store it, too.
+        The offsets of the commit itself are forgotten only after it has succeeded: until then,
+        another commit must store them as well.
 
         Args:
-            offsets: Of the commit, which is made inside.
+            offsets: Offsets of the commit, which runs inside the block.
         """
         states = {each: self._states[each] for each in offsets if each in self._states}
         before = {each: state.stored for each, state in states.items()}
@@ -376,18 +377,18 @@ class Partitions:
                 state.stored = None
         try:
             yield
-        except BaseException:  # a commit that is cancelled is no more certain than one that fails
+        except BaseException:  # a cancelled commit is as uncertain as a failed one
             for each, state in states.items():
                 state.stored = state.stored or before[each]
             raise
         for each, state in states.items():
-            if state.stored == offsets[each]:  # nothing else was stored since
+            if state.stored == offsets[each]:  # nothing newer was stored
                 state.stored = None
 
     def consumed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the application is done with, ready to be committed."""
+        """Return the processed offsets, ready to be committed."""
         chosen = self._states if partitions is None else partitions
         states = [self._states[each] for each in chosen if each in self._states]
         done = ((state.partition, self._done(state)) for state in states)
@@ -396,7 +397,7 @@ class Partitions:
     def sought(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> tuple[TopicPartition, ...]:
-        """Return what a commit of positions leaves out, as a seek to an end is not finished."""
+        """Return partitions that a commit of positions leaves out because of an unfinished seek."""
         if not self.stores_offsets:
             return ()
         chosen = self._states if partitions is None else partitions
@@ -405,12 +406,12 @@ class Partitions:
     def tell_sought(
         self, group: str | None, what: str, partitions: Iterable[TopicPartition] | None = None
     ) -> None:
-        """Log what a commit that cannot wait leaves out.
+        """Log partitions that a commit leaves out because it cannot wait.
 
         Args:
             group: Its group.
-            what: Which commit it is.
-            partitions: Whose positions it stores; those of all by default.
+            what: Name of the commit, for messages.
+            partitions: Partitions of the commit; all by default.
         """
         if left := self.sought(partitions):
             log.warning(

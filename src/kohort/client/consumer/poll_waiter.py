@@ -1,8 +1,8 @@
-"""Where a blocking poll waits for records, without asking the loop for them (decision 0019).
+"""Let a blocking poll wait for records without asking the loop for them (decision 0019).
 
-Asking wakes the loop's thread, which mostly has nothing yet; that it then waits for news, and that
-what it found is passed on, takes further turns of the loop. A poll that waits here instead is given
-what the loop sets aside in the turn in which it comes.
+Asking wakes the loop's thread, which usually has nothing yet; waiting for news and passing records
+on then takes further turns of the loop. A poll that waits here instead gets records in the same
+turn of the loop in which they arrive.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable
 
 from kohort.client.net.backoff import Deadline
 
-# A poll asks the loop at least so often: what only `ConsumerCore.ready` does is late by no more.
+# A poll asks the loop at least this often, which limits the delay of work in `ConsumerCore.ready`.
 _LONGEST_S = 0.25
 
 
 class Handover:
     """Hands records from the loop to the application's thread.
 
-    Both functions return True when there are records and nothing else, None when there is nothing,
-    and False when there is something else, for which the poll has to ask.
+    Both functions return True when there are only records, None when there is nothing, and False
+    when there is other news, for which the poll has to ask.
 
     Args:
-        set_aside: Sets aside what there is for a poll that waits; called on the loop.
-        found: Says what there is; called in the application's thread.
+        set_aside: Sets aside records for a waiting poll; called on the loop.
+        found: Returns what is available; called in the application's thread.
     """
 
     def __init__(
@@ -38,8 +38,9 @@ class Handover:
     def wait(self, deadline: Deadline) -> bool:
         """Wait in the application's thread; return whether records were set aside.
 
-        Else the poll has to ask: something else is there, or nothing came for a while. What was set
-        aside for a poll that no longer waits is not lost, it is there when the poll asks.
+        Otherwise the poll has to ask: there is other news, or nothing arrived for a while. Records
+        that were set aside for a poll that no longer waits are not lost: the poll gets them when it
+        asks.
         """
         left_s = deadline.left_s()
         if left_s == 0:
@@ -53,9 +54,9 @@ class Handover:
         return waiter.has_records
 
     def offer(self) -> None:
-        """On the loop: there may be something for a poll that waits."""
+        """Check for news for a waiting poll; on the loop."""
         waiter = self._waiter
-        # Once it is over the application may be reading: nothing may be taken for read then.
+        # Once it is over, the application may be reading: then no record may count as read.
         if waiter is None or waiter.is_over or self._is_offering:
             return
         self._is_offering = True
@@ -68,7 +69,7 @@ class Handover:
 
 
 class _Waiter:
-    """One poll that waits; ended on the loop."""
+    """One waiting poll; ended on the loop."""
 
     __slots__ = ("_ended", "has_records", "is_over")
 

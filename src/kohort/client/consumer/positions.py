@@ -1,4 +1,4 @@
-"""Where to begin in a partition: its committed offset, or what `auto_offset_reset` says."""
+"""Find where to start in a partition: at its committed offset, or by `auto_offset_reset`."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from kohort.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("kohort.client")
 
-# The member's epoch has gone on, or it was removed: ask again as who it is by then (L37). A pause
-# lies between, for that is how the Java client span (KAFKA-20765).
+# The member's epoch has changed, or it was removed: ask again with its new identity (L37), after
+# a pause, without which the Java client looped at full speed (KAFKA-20765).
 _OVERTAKEN = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
-# One failure is no trouble: leaders and coordinators move. So many in a row are.
+# One failure is not a problem, because leaders and coordinators move. This many in a row are.
 _FAILURES = 4
 _MOST_SHOWN = 20
 
 
 class Positions:
-    """Finds the positions of partitions that have none, in the background.
+    """Finds missing positions of partitions in the background.
 
     Args:
         cluster: The brokers.
         config: Settings.
         partitions: All partitions.
-        coordinator: Of the group, None when there is no group.
-        asks_as: Says as which member committed offsets are asked for (KIP-848); None: as no member.
-        on_change: Called when positions were found or will never be.
+        coordinator: The group's coordinator, None when there is no group.
+        asks_as: Returns the member identity for queries of committed offsets (KIP-848); None for no
+            member.
+        on_change: Called when positions were found, or can never be found.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class Positions:
 
     @property
     def trouble(self) -> KohortError | None:
-        """What keeps positions from being found at the moment, None when nothing does."""
+        """The error that currently keeps positions from being found, None when there is none."""
         return self._deadline.cause
 
     def find(self) -> None:
-        """Begin to look for what is missing."""
+        """Start looking for missing positions."""
         if self._missing() and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run())
 
@@ -75,7 +76,7 @@ class Positions:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _missing(self) -> list[PartitionState]:
-        """Return the states to look up; a listener may seek those that are held, or ask."""
+        """Return the states to look up; listeners may seek in held partitions, or ask for them."""
         return [
             state
             for state in self._partitions
@@ -107,7 +108,7 @@ class Positions:
     def _note(
         self, begun: list[tuple[PartitionState, int]], error: KohortError, failures: int
     ) -> None:
-        """Log an error that lasts; one that is unusual at once, and raise it in polls."""
+        """Log a lasting error; log an unusual one at once, and raise it in polls."""
         log.debug("positions: %s", error)
         is_usual = may_pass(error) or _is_overtaken(error)
         if not is_usual:
@@ -117,7 +118,7 @@ class Positions:
         is_shown = isinstance(error, KafkaError) and error.code in SHOWN_BY_METADATA
         if not is_usual or (failures >= _FAILURES and not is_shown):
             where = ", ".join(shown(state.partition) for state, _ in begun[:_MOST_SHOWN])
-            text = f"no position for {where}: {error}; nothing is read of it until there is one"
+            text = f"no position for {where}: {error}; no records are read until there is one"
             cause = error.name if isinstance(error, KafkaError) else str(error)
             self._cluster.troubles.note(self, cause, text)
 
@@ -139,13 +140,13 @@ class Positions:
             if state.partition in found:
                 self._tell_passed(state, found[state.partition].offset)
                 state.found(found[state.partition].offset)
-        if error is not None:  # what was found is read even so: one topic may never come
+        if error is not None:  # read the positions that were found: one topic may never appear
             self._on_change()
             self._cluster.request_refresh()
             raise error
 
     def _tell_passed(self, state: PartitionState, offset: int) -> None:
-        """Tell of records that are passed over: retention deleted them unread, for instance."""
+        """Log skipped records, for example those that retention deleted unread."""
         before = state.out_of_range
         if before is None or offset == before:
             return
@@ -153,18 +154,18 @@ class Positions:
         policy = f"{offset} (auto.offset.reset={self._config.auto_offset_reset})"
         if offset < before:
             log.warning(
-                "%s has no offset %d, which is behind its end: going back to %s. The end of the"
-                " partition was lost, or was never there",
+                "%s has no offset %d, which is past its end: going back to %s. The end of the"
+                " partition was lost, or never existed",
                 *(place, before, policy),
             )
         else:
             log.warning(
-                "%s does not have offset %d any more: continuing at %s. Offsets %d to %d, up to %d"
+                "%s no longer has offset %d: continuing at %s. Offsets %d to %d, up to %d"
                 " records, are not read: %s",
                 *(place, before, policy, before, offset - 1, offset - before),
-                "they were deleted before"
+                "they were deleted"
                 if state.reset_to == EARLIEST
-                else "they were deleted before, or lie before the end",
+                else "they were deleted, or are before the end",
             )
 
     async def _use_committed(
@@ -213,7 +214,7 @@ def _is_overtaken(error: KohortError) -> bool:
 
 
 def _unchanged(begun: list[tuple[PartitionState, int]]) -> list[PartitionState]:
-    """Return the states that still wait for what was begun for them."""
+    """Return the states that still wait for the lookup that was started."""
     return [
         state
         for state, incarnation in begun

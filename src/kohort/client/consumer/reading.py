@@ -1,4 +1,4 @@
-"""Hands out what was fetched: decoding happens here, in the application's thread."""
+"""Return fetched records: decoding happens here, in the application's thread."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _Part = tuple[TopicPartition, memoryview, int, int]
 
 
 class Reader:
-    """Hands out what was set aside; one buffer for `poll`, `poll_arrow` and iteration.
+    """Returns records that were set aside; one buffer for `poll`, `poll_arrow` and iteration.
 
-    Two cursors move at different times. The *position* of a partition is behind the last record
-    that was handed out. Its *consumed* offset, which auto-commit may commit, follows when the
-    application asks for more, for then it is done with what it had.
+    Two cursors move at different times. The *position* of a partition is just past the last
+    returned record. Its *consumed* offset, which auto-commit may commit, follows when the
+    application asks for more, because it has then processed the earlier records.
 
     Args:
         partitions: The consumer's partitions.
         config: Settings.
 
     Attributes:
-        is_undelivered: Whether what was taken last has not reached the application. It is set
-            before anything moves, as the handler of a signal may raise at any call, and the code
-            that hands out what was taken unsets it.
+        is_undelivered: Whether the records taken last have not reached the application. It is set
+            before anything moves, because a signal handler may raise at any call, and the code that
+            returns the records clears it.
     """
 
     def __init__(self, partitions: Partitions, config: ConsumerConfig) -> None:
@@ -50,7 +50,7 @@ class Reader:
         self._clipped_times = ClippedTimes()
 
     def take_back(self) -> None:
-        """Take back what did not reach the application; an interrupted call can be repeated."""
+        """Take back undelivered records; an interrupted call can be repeated."""
         if self.is_undelivered:
             for each in self._begun:
                 each.take_back()
@@ -59,14 +59,14 @@ class Reader:
     # -------------------------------------------------------------------------- one at a time
 
     def next(self) -> ConsumerRecord | None:
-        """Return the next record; None when nothing more was set aside."""
-        if self._has_polled:  # the application is done with what it was handed out at once, too
+        """Return the next record; None when no more are set aside."""
+        if self._has_polled:  # the application has also processed records of an earlier poll
             self._partitions.mark_consumed()
             self._has_polled = False
         state = self._reading
         if state is not None:
             if self._partitions.stores_offsets:
-                state.consumed = state.position  # the loop has returned from its last record
+                state.consumed = state.position  # the loop has finished its last record
             record = self._one_of(state)
             if record is not None:
                 return record
@@ -96,7 +96,7 @@ class Reader:
         begun.settle(-1 if record is None else record.leader_epoch)
         self._partitions.given_out += record is not None
         if record is None:
-            self.is_undelivered = False  # it was passed over for good: records that were aborted
+            self.is_undelivered = False  # skipped for good: records of an aborted transaction
         return record
 
     # --------------------------------------------------------------------------- many at once
@@ -105,7 +105,7 @@ class Reader:
         """Return the next records, at most `count`, one partition after the other.
 
         Raises:
-            KohortError: There is nothing to return but the news that a partition cannot be read.
+            KohortError: There are no records, and a partition cannot be read.
         """
         found: Records = {}
         begun = self._begin()
@@ -127,7 +127,7 @@ class Reader:
         return found
 
     def _begin(self) -> list[_Begun]:
-        """Return where to note each partition before anything of it is taken."""
+        """Return the starting point of each partition before records are taken."""
         begun: list[_Begun] = []
         self._begun = begun
         self._has_polled = self.is_undelivered = True
@@ -142,7 +142,7 @@ class Reader:
             return []
 
     def _raise_failure(self) -> None:
-        # What is found spoiled again each time it was fetched must not end in polls without a word.
+        # Records that are corrupt after each new fetch must not end in silent empty polls.
         is_spoiled = any(state.is_spoiled for state in self._partitions)
         failure = failure_to_raise(self._partitions, is_idle=is_spoiled)
         if failure is not None:
@@ -151,10 +151,10 @@ class Reader:
     # ------------------------------------------------------------------------------ as columns
 
     def columns(self, count: int | None) -> pa.RecordBatch:
-        """Return the next records as columns: what is there, at most `count` rows and some MB.
+        """Return the next records as columns: buffered ones, at most `count` rows and a few MB.
 
         Raises:
-            KohortError: As `poll`.
+            KohortError: See `poll`.
         """
         batch = self._columns(count, self._begin())
         self._partitions.given_out += batch.num_rows
@@ -191,7 +191,7 @@ class Reader:
         return parts
 
     def _singly(self, parts: list[_Part], begun: list[_Begun]) -> pa.RecordBatch:
-        """Return what can be decoded of the first partition that has good records."""
+        """Return the decodable records of the first partition that has good ones."""
         for each, part in zip(begun, parts, strict=True):
             batch, end, error = self._good_part(part)
             if batch is not None and end > part[2]:
@@ -204,7 +204,7 @@ class Reader:
     def _good_part(
         self, part: _Part
     ) -> tuple[pa.RecordBatch | None, int, RemoteProtocolError | None]:
-        """Return the columns before a corrupt batch, where they end, and what is wrong there."""
+        """Return the columns before a corrupt batch, their end offset, and the error there."""
         partition, records, first, end = part
         check_crcs, times = self._config.check_crcs, self._clipped_times
         size, good_end = 0, first
@@ -224,7 +224,7 @@ class Reader:
 
 
 class _Begun:
-    """A partition of which records are being handed out, and where it stood before."""
+    """A partition whose records are being returned, and its position before."""
 
     __slots__ = ("_incarnation", "_mark", "_position", "chunk", "state")
 
@@ -237,14 +237,14 @@ class _Begun:
         self._incarnation = state.incarnation
 
     def settle(self, leader_epoch: int) -> None:
-        """Take over the position, unless a deserializer sought somewhere else or closed."""
+        """Adopt the position, unless a deserializer moved it or closed the consumer."""
         if self._incarnation == self.state.incarnation:
             if leader_epoch >= 0:
                 self.state.leader_epoch = leader_epoch
             self.state.settle()
 
     def advance(self, wanted_end: int, decoded_end: int) -> None:
-        """Take over where decoding ended; what was left out at the end counts as read."""
+        """Adopt the end of decoding; offsets skipped at the end count as read."""
         self.chunk.position = max(wanted_end, decoded_end)
         self.chunk.drop_read()
         self.settle(-1)
@@ -257,7 +257,7 @@ class _Begun:
 
 
 def _stop(state: PartitionState, error: RemoteProtocolError | RecordDeserializationError) -> None:
-    """Read no further: bytes that a network has garbled are good when they are fetched again."""
+    """Stop reading; bytes that were garbled in transit are good after another fetch."""
     if isinstance(error, RemoteProtocolError):
         state.spoil(error)
     else:
@@ -265,7 +265,7 @@ def _stop(state: PartitionState, error: RemoteProtocolError | RecordDeserializat
 
 
 def failure_to_raise(partitions: Partitions, *, is_idle: bool) -> KohortError | None:
-    """Return why a partition cannot be read: once, and again whenever there is nothing else."""
+    """Return why a partition cannot be read: once, and again whenever there are no records."""
     for state in partitions:
         if state.failure is not None and (is_idle or not state.is_reported):
             state.is_reported = True
@@ -280,7 +280,7 @@ def failure_to_raise(partitions: Partitions, *, is_idle: bool) -> KohortError | 
 
 
 def _note_reported(partitions: Partitions, error: KohortError) -> None:
-    """Note that the application gets an error, which many partitions may have in common."""
+    """Note that the application gets an error, which several partitions may share."""
     for state in partitions:
         if state.trouble is not None and state.trouble.error is error:
             state.trouble.is_reported = True

@@ -1,4 +1,4 @@
-"""Fetched bytes as records: objects for `poll`, columns for `poll_arrow`."""
+"""Convert fetched bytes to records: objects for `poll`, columns for `poll_arrow`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class ConsumerRecord(NamedTuple):
         partition: Its partition.
         offset: Its offset.
         timestamp: Milliseconds since the epoch.
-        timestamp_type: Whose clock that is: 0 the producer's, 1 the broker's.
-        key: Its key, or what `key_deserializer` made of it; None when there is none.
-        value: Likewise; None deletes the key in a compacted topic.
+        timestamp_type: The clock of the timestamp: 0 for the producer's, 1 for the broker's.
+        key: Its key, or the result of `key_deserializer`; None when there is none.
+        value: Its value, or the result of `value_deserializer`; None deletes the key in a compacted
+            topic.
         headers: Names and values; names may repeat.
         leader_epoch: Leader epoch in which it was written, -1 when not known.
     """
@@ -55,12 +56,12 @@ class ConsumerRecord(NamedTuple):
 
 
 class Chunk:
-    """What one answer of a broker has of one partition; consumed from the front.
+    """The records of one partition in one answer of a broker; consumed from the front.
 
     Args:
-        records: Record batches, the last one perhaps cut off.
+        records: Record batches; the last one may be incomplete.
         position: First offset wanted, which may be inside the first batch.
-        next_offset: Offset after the last whole batch.
+        next_offset: Offset after the last complete batch.
     """
 
     __slots__ = ("_at", "_decoded", "_header", "_size", "next_offset", "position", "records")
@@ -69,9 +70,9 @@ class Chunk:
         self.records = records
         self.position = position
         self.next_offset = next_offset
-        self._decoded: list[Record] = []  # of the batch at hand
-        self._at = 0  # index of the next one of them
-        self._size = 0  # of that batch, which `records` begins with
+        self._decoded: list[Record] = []  # of the current batch
+        self._at = 0  # index of the next record in it
+        self._size = 0  # size of that batch, at the start of `records`
         self._header = (0, 0)  # its timestamp type and leader epoch
 
     @property
@@ -80,18 +81,19 @@ class Chunk:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all of it was consumed."""
+        """Whether all records were consumed."""
         return self.position >= self.next_offset
 
     def take(
         self, partition: TopicPartition, count: int, config: ConsumerConfig
     ) -> list[ConsumerRecord]:
-        """Return the next records, at most `count`; none only when all was consumed.
+        """Return the next records, at most `count`; empty only when all were consumed.
 
         Good records before a bad one are returned first; the next call raises.
 
         Raises:
-            RemoteProtocolError: The bytes are not record batches; names partition and offset.
+            RemoteProtocolError: The bytes are not record batches; the error names partition and
+                offset.
             RecordDeserializationError: A deserializer raised.
         """
         taken: list[ConsumerRecord] = []
@@ -108,11 +110,11 @@ class Chunk:
         return taken
 
     def take_one(self, partition: TopicPartition, config: ConsumerConfig) -> ConsumerRecord | None:
-        """Return the next record; None when all was consumed.
+        """Return the next record; None when all were consumed.
 
         Raises:
-            RemoteProtocolError: As `take`.
-            RecordDeserializationError: As `take`.
+            RemoteProtocolError: See `take`.
+            RecordDeserializationError: See `take`.
         """
         try:
             if not (self._has_decoded or self._next_batch(config.check_crcs)):
@@ -132,11 +134,11 @@ class Chunk:
         return record
 
     def mark(self) -> tuple[memoryview, int]:
-        """Return where it stands, for `rewind`."""
+        """Return the current place, for `rewind`."""
         return self.records, self.position
 
     def rewind(self, mark: tuple[memoryview, int]) -> None:
-        """Go back to where it stood: what was taken since then did not reach the application."""
+        """Go back to a place: records taken since then did not reach the application."""
         self.records, self.position = mark
         self._decoded, self._at, self._size = [], 0, 0
 
@@ -162,7 +164,7 @@ class Chunk:
             self.position = record.offset + 1
 
     def _skip_to_end(self) -> None:
-        """After the last record, step over what follows it: offsets that have no record."""
+        """After the last record, skip offsets that have no record."""
         if not self._has_decoded and self._size == len(self.records):
             self.position = self.next_offset
 
@@ -183,7 +185,7 @@ class Chunk:
         return False
 
     def drop_read(self) -> None:
-        """Let go of the whole batches before the position."""
+        """Release the batches before the position."""
         self._decoded, self._at, self._size = [], 0, 0
         unpack = _PREFIX.unpack_from
         while len(self.records) >= _HEADER_SIZE and self.position < self.next_offset:
@@ -200,17 +202,17 @@ class Chunk:
 
 
 def whole_chunk(records: memoryview, position: int) -> Chunk | None:
-    """Make a chunk of fetched bytes; None when they hold no whole batch.
+    """Make a chunk from fetched bytes; None when they contain no complete batch.
 
     Raises:
-        RemoteProtocolError: They are not record batches.
+        RemoteProtocolError: The bytes are not record batches.
     """
     next_offset, end = _last_batch(records)
     return None if end == 0 else Chunk(records[:end], position, next_offset)
 
 
 def _last_batch(records: memoryview) -> tuple[int, int]:
-    """Return the offset after the last whole batch, and where its bytes end."""
+    """Return the offset after the last complete batch, and the end of its bytes."""
     at = last = 0
     size = len(records)
     unpack = _PREFIX.unpack_from
@@ -233,8 +235,8 @@ def without_aborted(
     """Return the batches without those of aborted transactions (KIP-98, read_committed).
 
     Args:
-        records: Whole record batches.
-        aborted: The transactions that were aborted in this stretch.
+        records: Complete record batches.
+        aborted: The aborted transactions in this range.
     """
     if not aborted:
         return records
@@ -258,12 +260,12 @@ def decode_columns(
     check_crc: bool,
     clipped_times: ClippedTimes,
 ) -> tuple[pa.RecordBatch, list[int]]:
-    """Decode parts of several partitions into one RecordBatch; also where each one ended.
+    """Decode parts of several partitions into one RecordBatch; also return where each ended.
 
     Args:
         parts: Partition, bytes, first offset and end of each.
         check_crc: Whether to check the CRCs.
-        clipped_times: Tells of timestamps that do not fit.
+        clipped_times: Logs timestamps that do not fit.
     """
     from kohort.wire.records.arrow import Fetched, decode_to_arrow
 

@@ -1,4 +1,4 @@
-"""Commits while a seek to an end of a partition is not finished: its position is looked up yet."""
+"""Commits during an unfinished seek to the beginning or end: its position is still looked up."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ FindPosition = Callable[[TopicPartition, Deadline], Awaitable[int]]
 
 
 async def commit_positions(core: ConsumerCore, find: FindPosition, deadline: Deadline) -> None:
-    """Store the positions of all partitions, once those that were sought are known.
+    """Commit the positions of all partitions, once unfinished seeks are done.
 
     Args:
-        core: Of the consumer.
+        core: The consumer's core.
         find: Waits for the position of a partition.
         deadline: When to give up.
 
     Raises:
         PartialFailureError: Positions were not found in time, or partitions do not exist or are
             refused; the others are stored.
-        KafkaError: As `Committer.commit`.
+        KafkaError: See `Committer.commit`.
     """
     sought = core.partitions.sought()
     errors: dict[object, KafkaError] = {}
-    await _commit(core, core.commit_positions(), deadline, errors)  # they need not wait
+    await _commit(core, core.commit_positions(), deadline, errors)  # known positions need not wait
     if sought:
         errors.update(await _find_each(core, find, sought, deadline))
         found = core.partitions.consumed(each for each in sought if each not in errors)
@@ -54,7 +54,7 @@ async def _find_each(
     sought: Collection[TopicPartition],
     deadline: Deadline,
 ) -> dict[object, KafkaError]:
-    """Wait for positions; return why some are not found. What is revoked meanwhile is left out."""
+    """Wait for positions; return errors of those not found, except for revoked partitions."""
     errors: dict[object, KafkaError] = {}
     for partition in sought:
         try:
