@@ -176,7 +176,7 @@ def test_an_exception_that_is_handled_outside_is_told(
         asyncio.run(service())
     assert committed(bootstrap, group, topic) == 0
     assert (
-        "leaves out what the last poll handed out, as an exception is being handled" in caplog.text
+        "leaves out the records of the last poll, as an exception is being handled" in caplog.text
     )
 
 

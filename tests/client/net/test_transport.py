@@ -79,7 +79,9 @@ def test_who_is_refused_in_a_session_may_ask_again_over_another_connection() -> 
         asked = asyncio.ensure_future(connection.request(request, 10_000))
         await asyncio.sleep(0)
         connection.close(TlsError("far: the client's certificate has expired"))
-        with pytest.raises(BrokerUnavailableError, match=r"could not be renewed: TLS_FAILED.*expired"):
+        with pytest.raises(
+            BrokerUnavailableError, match=r"could not continue: TLS_FAILED.*expired"
+        ):
             await asked
         far.close()
 

@@ -466,7 +466,7 @@ def refused(error: KohortError, address: str, *, in_session: bool) -> KohortErro
             over a new connection; opening it shows whether the client is refused for good.
     """
     if in_session and not may_pass(error):
-        made = BrokerUnavailableError(f"{address}: the session could not be renewed: {error}")
+        made = BrokerUnavailableError(f"{address}: the session could not continue: {error}")
         log.warning("%s; connecting again", made.message)
         made.__cause__ = error
         return made

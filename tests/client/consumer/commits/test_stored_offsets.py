@@ -107,4 +107,4 @@ async def test_who_is_told_of_commits_is_told_that_one_was_cancelled(
         task.cancel()
         await consumer.poll(0)
     assert isinstance(told[0], LocalProtocolError)
-    assert "the broker may have stored it" in str(told[0])
+    assert "the broker may still have stored it" in str(told[0])

@@ -100,7 +100,7 @@ def test_who_polls_too_late_reads_why_in_the_log_and_in_the_error(
         has(str(caught.value), f"commit to group {topic}", why, "max.poll.records", "Poll to join")
         polled(consumer, lambda: lines(caplog, " lost "), "what is lost")
         name = out.partition(" is out ")[0]
-        has(lines(caplog, " lost ")[0], f"{name} lost {topic}-0", why, "from the last commit on")
+        has(lines(caplog, " lost ")[0], f"{name} lost {topic}-0", why, "from the last commit")
 
 
 @pytest.mark.parametrize("protocol", ["eager", "cooperative", "consumer"])
@@ -116,7 +116,7 @@ async def test_who_was_removed_reads_what_may_have_happened(
         await c.remove(subject, by=other)
         await c.poll_until(lambda: bool(c.notes.all_of("lost")))
         (out,) = lines(caplog, "is out of the group")
-        session = "the session time-out, which" if protocol == "consumer" else "session.timeout.ms"
+        session = "the session timeout, which" if protocol == "consumer" else "session.timeout.ms"
         has(out, f"group {c.group}: member {gone}", "the coordinator has removed it", session)
         has(out, "UNKNOWN_MEMBER_ID", "by an administrator", "joins again")
         has(out, "max.poll.interval.ms")
@@ -219,7 +219,7 @@ def test_who_is_fenced_reads_of_its_instance_id(
             with pytest.raises(KafkaError, match=r"group\.instance\.id one") as caught:
                 polled(first, lambda: False, "that it is fenced")
             assert caught.value.code == ErrorCode.FENCED_INSTANCE_ID
-    (line,) = lines(caplog, "cannot go on", logging.ERROR)
+    (line,) = lines(caplog, "cannot continue", logging.ERROR)
     has(line, f"group {topic}: member one-", "of client late", "FENCED_INSTANCE_ID")
     has(line, "another consumer has its group.instance.id one", "until unsubscribe")
 
@@ -233,7 +233,7 @@ def test_who_finds_its_instance_id_taken_reads_by_whom(
             with pytest.raises(KafkaError) as caught:
                 polled(second, lambda: False, "that it is refused")
             assert caught.value.code == ErrorCode.UNRELEASED_INSTANCE_ID
-    (line,) = lines(caplog, "cannot go on", logging.ERROR)
+    (line,) = lines(caplog, "cannot continue", logging.ERROR)
     has(line, f"group {topic}: ", "of client late", "UNRELEASED_INSTANCE_ID", "has crashed")
 
 

@@ -78,10 +78,10 @@ async def test_a_session_without_a_new_token_ends_as_a_connection_does(
     tokens = ["first"]
     async with taking_tokens(session_ms=200) as port:
         connection = await connect("127.0.0.1", port, machine(tokens.pop), 60)
-        with pytest.raises(BrokerUnavailableError, match=r"could not be renewed.*IndexError") as end:
+        with pytest.raises(BrokerUnavailableError, match=r"could not continue.*IndexError") as end:
             await connection.request(HEARTBEAT, 60_000)
     assert isinstance(end.value.__cause__, AuthenticationError)
-    assert "the session could not be renewed" in caplog.text
+    assert "the session could not continue" in caplog.text
 
 
 @on_a_loop

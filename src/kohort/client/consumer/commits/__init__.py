@@ -1,1 +1,1 @@
-"""Commits of a consumer: its own, those of the application, and offsets of partitions."""
+"""Commits of a consumer, automatic and explicit, and queries for offsets of partitions."""

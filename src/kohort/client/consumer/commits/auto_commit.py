@@ -1,4 +1,4 @@
-"""Auto-commit: now and then, before partitions are given up or read no further, and at the end."""
+"""Auto-commit: periodically, before partitions are given up or dropped, and at the end."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.client")
 
-# A consumer that leaves waits no longer for a commit.
+# The longest that a leaving consumer waits for a commit, in milliseconds.
 _LEAVING_MS = 5_000
 
 
 def leaving_ms(config: ConsumerConfig) -> int:
-    """Return how long a commit may take before the consumer leaves without it."""
+    """Return how long a commit may take, in milliseconds, before the consumer leaves without it."""
     return min(config.request_timeout_ms, config.default_api_timeout_ms, _LEAVING_MS)
 
 
 class AutoCommit:
-    """Commits what the application is done with.
+    """Commits processed offsets.
 
     Args:
-        config: Settings; without `enable_auto_commit` nothing is ever committed here.
+        config: Settings; without `enable_auto_commit` nothing is committed here.
         partitions: The consumer's partitions.
-        committer: Stores the positions.
-        notify: Called when what a revocation waits for has come to an end.
+        committer: Commits the positions.
+        notify: Called when the commit before a revocation has ended.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class AutoCommit:
         self._behind: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to commit every `auto.commit.interval.ms`."""
+        """Start committing every `auto.commit.interval.ms`."""
         if self._timer is None and self._config.enable_auto_commit:
             self._timer = asyncio.create_task(self._now_and_then())
 
     def stop_timer(self) -> None:
-        """Commit only what is going to be given up."""
+        """Stop periodic commits; still commit partitions before they are given up."""
         if self._timer is not None:
             self._timer.cancel()
 
     async def stop(self) -> None:
-        """Commit no more."""
+        """Stop committing."""
         tasks = [each for each in (self._timer, self._before, *self._behind) if each is not None]
         for task in tasks:
             task.cancel()
@@ -83,10 +83,10 @@ class AutoCommit:
                 pause.reset()
 
     async def _try(self) -> bool:
-        """Commit once; return whether that is settled.
+        """Commit once; return whether no retry is needed.
 
-        Each attempt looks at the positions again: a partition that was given up in the meantime
-        belongs to another member, which may be further.
+        Each attempt reads the positions again: a partition that was given up meanwhile belongs to
+        another member, which may have read further.
         """
         membership = self._committer.membership
         if membership is not None and not membership.member.session.is_member:
@@ -96,14 +96,14 @@ class AutoCommit:
     # -------------------------------------------------------------------- before giving things up
 
     async def commit(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit now: the consumer is being closed, and no group waits for it."""
+        """Commit now: the consumer is closing, and no rebalance waits for it."""
         await asyncio.gather(*self._behind)
         if self._config.enable_auto_commit:
             offsets = self._consumed(partitions)
             await self._committer.commit_quietly(offsets, self._leaving())
 
     def leave_behind(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit what the application reads no further by its own choice, in the background."""
+        """Commit partitions that the application stops reading, in the background."""
         if self._config.enable_auto_commit:
             offsets = self._consumed(partitions)
             task = asyncio.create_task(self._committer.commit_quietly(offsets, self._leaving()))
@@ -111,18 +111,18 @@ class AutoCommit:
             task.add_done_callback(self._behind.discard)
 
     def _consumed(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return what the application is done with, the last time; say what cannot be told yet."""
+        """Return the processed offsets for the last commit; log positions not known yet."""
         chosen = tuple(partitions)
         if self._config.enable_auto_commit:
             self._partitions.tell_sought(self._config.group_id, "auto-commit", chosen)
         return self._partitions.consumed(chosen)
 
     def settle(self, undone: Undone) -> None:
-        """Count what the last poll handed out as done, unless there is a reason not to.
+        """Count the records of the last poll as processed, unless there is a reason not to.
 
         Args:
-            undone: Says why the application may not be done with it. Another thread may be about
-                to hand out more: positions are looked at before this is asked.
+            undone: Returns why they may not be processed. Another thread may be about to return
+                more records: positions are read before this is called.
         """
         positions = self._partitions.positions()
         why = undone()
@@ -132,8 +132,8 @@ class AutoCommit:
         left = self._partitions.handed_out()
         if left and self._config.enable_auto_commit:
             log.info(
-                "group %s: auto-commit leaves out what the last poll handed out, as %s; it is read"
-                " again: %s",
+                "group %s: auto-commit leaves out the records of the last poll, as %s; they are"
+                " read again: %s",
                 self._config.group_id,
                 why,
                 ", ".join(f"{each.topic}-{each.partition} from {left[each]} on" for each in left),
@@ -143,10 +143,10 @@ class AutoCommit:
         return Deadline(leaving_ms(self._config))
 
     def is_done_before(self, callback: Callback) -> bool:
-        """L32: commit what is going to be given up, and say whether that has come to an end.
+        """L32: commit partitions before they are given up; return whether the commit has ended.
 
-        It goes on behind the polls, and with it the heartbeats, for as long as a rebalance may
-        take. Until then the application is not asked to give the partitions up.
+        It runs in the background of polls, and heartbeats continue, for as long as a rebalance may
+        take. Until it ends, the application is not asked to give up the partitions.
         """
         if self._callback is not callback:
             self._begin(callback)
@@ -163,9 +163,9 @@ class AutoCommit:
             self._before.add_done_callback(lambda _: self._notify())
 
     def stored_meanwhile(self, callback: Callback) -> Offsets:
-        """Return what was stored for partitions that are given up while the listener ran.
+        """Return offsets that were stored for revoked partitions while the listener ran.
 
-        A listener may wait for other threads that are still at work on them.
+        A listener may wait for other threads that still process their records.
         """
         if self._partitions.stores_offsets or not self._config.enable_auto_commit:
             return {}
@@ -174,18 +174,18 @@ class AutoCommit:
         return {each: at for each, at in stored.items() if offered.get(each) != at}
 
     async def commit_meanwhile(self, offsets: Offsets, *, is_leaving: bool) -> None:
-        """Commit that, before the partitions are given up."""
+        """Commit those offsets before the partitions are given up."""
         deadline = self._leaving() if is_leaving else Deadline(self._config.max_poll_interval_ms)
         await self._committer.commit_quietly(offsets, deadline, is_ours=True)
 
     async def end_before(self, callback: Callback) -> None:
-        """Wait for the end of `is_done_before`, but not for long: the consumer leaves."""
+        """Wait briefly for the end of `is_done_before`: the consumer is leaving."""
         if not self.is_done_before(callback) and self._before is not None:
             await asyncio.wait([self._before], timeout=self._leaving().left_s())
             self.abandon()
             await asyncio.wait([self._before])
 
     def abandon(self) -> None:
-        """Commit no further what is going to be given up: it is too late for it."""
+        """Abandon the commits of partitions that are given up: it is too late."""
         if self._before is not None:
             self._before.cancel()

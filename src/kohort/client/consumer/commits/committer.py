@@ -1,4 +1,4 @@
-"""Commits: of the application, of auto-commit, and before partitions are given up."""
+"""Commits: by the application, by auto-commit, and before partitions are given up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger("kohort.client")
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-# Partitions that an error names.
+# How many partitions an error names.
 _SHOWN = 5
 
 _NOBODY = CommitIdentity("", -1)
@@ -49,17 +49,17 @@ _OF_A_PARTITION = (
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-# A coordinator may hear of a new topic so much later than its leader.
+# A coordinator may learn of a new topic this much later than its leader, in seconds.
 _GRACE_S = 0.5
 _PATIENCE_S = 5.0
 _LOOK_MS = 1_000
 
 
 def cancelled_commit() -> LocalProtocolError:
-    """Return the error of a commit that its caller does not wait for any longer."""
+    """Return the error of a commit whose caller stopped waiting."""
     return LocalProtocolError(
-        "the commit was cancelled before it was answered; the broker may have stored it all the"
-        " same, so commit again"
+        "the commit was cancelled before it was answered; the broker may still have stored it,"
+        " so commit again"
     )
 
 
@@ -67,11 +67,11 @@ class _Work(Struct):
     """One commit.
 
     Attributes:
-        left: Offsets that are to be stored.
-        ids: Ids of the topics, as they were when the commit began.
-        number: Commits count up; of two the one with the higher number was asked for later.
-        gone: Offsets whose partition does not exist any more, and why.
-        refused: What the broker does not take, and the code that it gave for that partition alone.
+        left: Offsets that remain to be stored.
+        ids: Ids of the topics at the start of the commit.
+        number: Sequence number; a later commit has a higher number.
+        gone: Offsets whose partition no longer exists, and why.
+        refused: Offsets that the broker refuses, and the error code for the partition.
     """
 
     number: int
@@ -82,17 +82,18 @@ class _Work(Struct):
 
 
 class Committer:
-    """Stores positions with the group's coordinator.
+    """Commits positions to the group's coordinator.
 
     Args:
         cluster: The brokers.
         coordinator: The group's coordinator.
-        group_instance_id: Of a static member.
-        topic_id_of: Says which topic the position of a partition belongs to; None: the present one.
+        group_instance_id: The id of a static member.
+        topic_id_of: Returns the id of the topic that a position belongs to; None for the current
+            one.
 
     Attributes:
-        membership: The member in whose name offsets are stored; None: without a member id.
-        told: Called with the offsets of each auto-commit, and None or why they are not stored.
+        membership: The member on whose behalf offsets are stored; None for no member id.
+        told: Called with the offsets of each auto-commit, and None or the error.
     """
 
     def __init__(
@@ -109,16 +110,16 @@ class Committer:
         self._what = f"the commit to group {coordinator.group_id}"
         self.told: Callable[[Offsets, KohortError | None], object] = lambda *_: None
         self._topic_id_of = topic_id_of
-        # Stored, or given up because the topic does not exist any more.
+        # Stored, or given up because the topic no longer exists.
         self._settled: dict[TopicPartition, tuple[int, UUID | None]] = {}
         self._unknown_since: dict[TopicPartition, float] = {}
         self._numbers = itertools.count()
-        # The latest commit of each partition that is stored, and those that wait for an answer.
+        # The number of the latest stored commit of each partition, and of those awaiting an answer.
         self._stored: dict[TopicPartition, int] = {}
         self._asked: dict[TopicPartition, set[int]] = {}
 
     def news(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets that are not dealt with already, as far as this client knows."""
+        """Return the offsets that this client has not settled yet."""
         return {
             partition: position
             for partition, position in offsets.items()
@@ -126,25 +127,25 @@ class Committer:
         }
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Do not count on what is stored: others may commit for these partitions from now on."""
+        """Forget stored offsets: other members may commit for these partitions from now on."""
         for partition in partitions:
             self._settled.pop(partition, None)
             self._unknown_since.pop(partition, None)
 
     async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Store offsets, trying until the deadline.
+        """Commit offsets, retrying until the deadline.
 
-        What can be stored is stored, even if some of the partitions do not exist any more.
+        Stores the other offsets even if some partitions no longer exist.
 
         Args:
-            offsets: What to store.
+            offsets: The offsets to commit.
             deadline: When to give up.
 
         Raises:
             CommitFailedError: The partitions may belong to another member now.
             RebalanceInProgressError: Poll, then commit again.
             PartialFailureError: Some partitions do not exist or are refused; the others are stored.
-            KafkaError: There was no answer in time, or the broker refuses.
+            KafkaError: There was no answer in time, or the broker refused.
         """
         work = self._begin(offsets)
         await self._finish(work, deadline, is_ours=False)
@@ -164,13 +165,13 @@ class Committer:
     async def commit_quietly(
         self, offsets: Offsets, deadline: Deadline, *, is_ours: bool = False
     ) -> None:
-        """As `commit`, for auto-commit: what fails is logged.
+        """Commit like `commit`, for auto-commit: failures are logged.
 
         Args:
-            offsets: What to store.
+            offsets: The offsets to commit.
             deadline: When to give up.
-            is_ours: Whether the partitions surely stay this member's until then, so that a commit
-                which a new epoch has overtaken may be repeated in it (L37).
+            is_ours: Whether the partitions are sure to stay with this member until then, so that a
+                commit that failed because of a new epoch may be repeated in it (L37).
         """
         news = self.news(offsets)
         work = self._begin(news)
@@ -180,7 +181,7 @@ class Committer:
             log.debug("auto-commit waits for the end of a rebalance")
         except KohortError as error:
             self._failed(news, error)
-        except asyncio.CancelledError:  # a consumer that leaves does not wait any longer
+        except asyncio.CancelledError:  # a leaving consumer stops waiting
             if work.left:
                 self._failed(news, self._given_up(work, deadline))
             raise
@@ -194,9 +195,8 @@ class Committer:
         )
         cause = deadline.cause or self._cluster.unreachable
         error = RequestTimedOutError(
-            f"{self._what} was given up before it was answered, so what was read will be read again"
-            f" unless the broker has stored it all the same ({where})"
-            + (f": {cause}" if cause else "")
+            f"{self._what} was given up before it was answered, so records will be read again"
+            f" unless the broker has stored it anyway ({where})" + (f": {cause}" if cause else "")
         )
         error.__cause__ = cause
         return error
@@ -205,7 +205,7 @@ class Committer:
         """Commit once, for callers that retry with newer offsets; failures are logged.
 
         Returns:
-            Whether that is settled; False: another attempt may succeed.
+            Whether it is settled; False if another attempt may succeed.
         """
         news = self.news(offsets)
         work = self._begin(news)
@@ -219,7 +219,7 @@ class Committer:
                 log.debug("auto-commit will be tried again: %s", error)
                 return False
             self._failed(news, error)
-        except Exception as error:  # noqa: BLE001  # a defect; it is logged
+        except Exception as error:  # noqa: BLE001  # a bug; it is logged
             self._cluster.troubles.note_defect("auto-commit", error)
             return False
         else:
@@ -232,10 +232,10 @@ class Committer:
         self.told(news, error)
 
     def _end(self, news: Offsets, work: _Work) -> None:
-        """Tell what an auto-commit that is over has stored, and what it gave up."""
+        """Report the stored and abandoned offsets of a finished auto-commit."""
         if work.gone:
             gone = "; ".join(self._gone(each, work).message for each in sorted(work.gone))
-            text = f"auto-commit has left out what does not exist any more: {gone}"
+            text = f"auto-commit has left out partitions that no longer exist: {gone}"
             self._cluster.troubles.say(text)
         if work.refused:
             refused = {each: at for each, (at, _) in work.refused.items()}
@@ -249,7 +249,7 @@ class Committer:
         return _Work(next(self._numbers), dict(offsets), ids)
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
-        """Return the topic that an offset belongs to; None when the brokers do not say."""
+        """Return the id of the topic that an offset belongs to; None when not known."""
         return self._topic_id_of(partition) or self._present_id(partition)
 
     def _present_id(self, partition: TopicPartition) -> UUID | None:
@@ -270,16 +270,16 @@ class Committer:
                 await self._cluster.sleep(pause, deadline)
 
     async def _try(self, work: _Work, deadline: Deadline, is_ours: bool) -> None:
-        """Commit what is left, once; what is left then is to be tried again."""
+        """Try once to commit what is left; the remainder has to be retried."""
         self._check_member()
         async with self._cluster.within(deadline, self._what):
-            await self._coordinator.reach()  # what is sent from here on keeps its order
+            await self._coordinator.reach()  # requests from here on keep their order
         for part in in_parts(self._coordinator.group_id, dict(work.left)):
             if asked := self._askable(part, work):
                 await self._ask(asked, work, deadline, is_ours)
 
     def _askable(self, part: Offsets, work: _Work) -> Offsets:
-        """Return what of a part is still to be asked for: others may have been meanwhile."""
+        """Return the offsets of a part that are still to be sent: others may have been settled."""
         self._drop_overtaken(work)
         self._drop_remade(work)
         return {
@@ -349,17 +349,17 @@ class Committer:
         self._unknown_since.pop(partition, None)
 
     def _may_ask(self, partition: TopicPartition, work: _Work) -> bool:
-        """Whether no later commit is on its way, which this one could undo; else it waits."""
+        """Whether no later commit is in flight, which this one could undo; otherwise it waits."""
         return max(self._asked.get(partition, ()), default=-1) < work.number
 
     def _drop_overtaken(self, work: _Work) -> None:
-        """A commit that is sent again must not undo one that was asked for later and is stored."""
+        """Drop offsets that would undo a later commit that is already stored."""
         for partition in list(work.left):
             if self._stored.get(partition, -1) > work.number:
                 del work.left[partition]
 
     def _drop_remade(self, work: _Work) -> None:
-        """An offset of a topic that was deleted means nothing in one of the same name (KIP-516)."""
+        """Drop offsets of a deleted topic, which are meaningless in its successor (KIP-516)."""
         for partition in list(work.left):
             before, now = work.ids[partition], self._present_id(partition)
             if before and now and before != now:
@@ -373,7 +373,7 @@ class Committer:
     async def _drop_gone(
         self, unknown: list[TopicPartition], work: _Work, deadline: Deadline
     ) -> None:
-        """Drop what the coordinator and another broker do not know; a new topic may be late."""
+        """Drop partitions that neither the coordinator nor another broker knows, after a delay."""
         now = asyncio.get_running_loop().time()
         for partition in unknown:
             self._unknown_since.setdefault(partition, now)
@@ -388,7 +388,7 @@ class Committer:
                 self._drop(partition, why or "the coordinator does not know it", work)
 
     async def _look(self, topics: set[str]) -> ClusterMetadata | None:
-        """Ask another broker for topics; None: it cannot say now."""
+        """Ask another broker about topics; return None when it cannot answer now."""
         try:
             return await self._cluster.describe(topics, Deadline(_LOOK_MS))
         except KohortError as error:
@@ -426,15 +426,15 @@ class Committer:
     def _why_out(self, code: int = 0) -> str:
         if self.membership is None:
             return (
-                "the group has members, and only they may commit; this client is none. Commit under"
-                " another group.id, or subscribe instead of assigning by hand"
+                "the group has members, and only they may commit; this client is not one. Commit"
+                " with another group.id, or subscribe instead of assigning manually"
             )
         why = self.membership.why_out(code)
         if not why:
             return "it has not joined yet, or has left. Poll, then commit again"
         if code == ErrorCode.FENCED_INSTANCE_ID:
             return why
-        return f"{why} Others may have its partitions. Poll to join again"
+        return f"{why} Other members may have its partitions. Poll to join again"
 
     def _verdict(self, sent: CommitIdentity, code: int) -> CommitVerdict:
         if self.membership is None:
@@ -447,7 +447,7 @@ def _made_anew(before: UUID, now: UUID) -> str:
 
 
 def _why_gone(found: ClusterMetadata, partition: TopicPartition, before: UUID | None) -> str:
-    """Say why a partition does not exist; empty: it does, as far as another broker knows."""
+    """Return why a partition does not exist; empty when another broker knows it."""
     topic = found.topics.get(partition.topic)
     if topic is None or topic.error_code:
         is_gone = topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

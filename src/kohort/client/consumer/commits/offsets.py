@@ -1,4 +1,4 @@
-"""Offsets, asked of leaders (where a partition begins and ends) and of coordinators (commits)."""
+"""Queries for offsets: from leaders (start and end of partitions) and coordinators (commits)."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from kohort.wire.messages.offsets import (
 )
 
 _CONSUMER = -1
-# Partitions that an error names.
+# How many partitions an error names.
 _SHOWN = 5
 
 
 class OffsetAndTimestamp(Struct, frozen=True):
-    """Where a timestamp is in a partition.
+    """The offset of a timestamp in a partition.
 
     Attributes:
         offset: The first record at or after the timestamp; -1 when there is none.
-        timestamp: Timestamp of that record, in milliseconds; -1 for either end of a partition.
+        timestamp: Timestamp of that record, in milliseconds; -1 for the start or end.
         leader_epoch: Leader epoch of that record, -1 when not known.
     """
 
@@ -54,16 +54,16 @@ async def list_offsets(
     found: dict[TopicPartition, OffsetAndTimestamp] | None = None,
     missing_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """Ask the leaders where timestamps are.
+    """Ask the leaders for the offsets of timestamps.
 
     Args:
         cluster: The brokers.
-        targets: A timestamp in milliseconds for each partition; -1 is the end, -2 the start.
+        targets: A timestamp in milliseconds per partition; -1 for the end, -2 for the start.
         deadline: When to give up.
-        read_committed: Whether the end is that of the committed records.
-        found: Where to put the offsets, for those who want it without the rest, too.
-        missing_ms: How long partitions may be missing that nothing else waits for; None for the
-            whole time.
+        read_committed: Whether the end is the end of committed records.
+        found: Receives the offsets, so that a caller keeps them even if others fail.
+        missing_ms: How long to wait for missing partitions when nothing else is pending; None for
+            the whole time.
 
     Raises:
         KafkaError: A partition does not exist, or there was no answer in time.
@@ -100,7 +100,7 @@ async def _find(
                 raise error
             if missing_ms is None or not all(is_missing(cluster, each) for each in left):
                 patience = None
-            elif patience is None:  # it may have been created just now
+            elif patience is None:  # it may be newly created
                 patience = Deadline(missing_ms)
             elif patience.over:
                 raise error
@@ -115,16 +115,16 @@ async def try_list_offsets(
     *,
     read_committed: bool = False,
 ) -> tuple[dict[TopicPartition, OffsetAndTimestamp], BaseException | None]:
-    """Ask the leaders once: return what they said, and the gravest reason why something lacks.
+    """Ask the leaders once: return their answers, and the most serious error for missing ones.
 
     Args:
         cluster: The brokers.
-        targets: As for `list_offsets`.
+        targets: See `list_offsets`.
         deadline: When to give up looking for the leaders.
-        read_committed: As for `list_offsets`.
+        read_committed: See `list_offsets`.
 
     Raises:
-        BrokerUnavailableError: No broker told who leads.
+        BrokerUnavailableError: No broker named the leaders.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     await cluster.ensure_topics({partition.topic for partition in targets}, deadline)
@@ -182,7 +182,7 @@ def _collect(
     results: Iterable[dict[TopicPartition, ListOffsetsPartitionResponse] | BaseException],
     found: dict[TopicPartition, OffsetAndTimestamp],
 ) -> BaseException | None:
-    """Put good answers into `found`; return the gravest error."""
+    """Put good answers into `found`; return the most serious error."""
     errors: list[BaseException] = []
     for result in results:
         if isinstance(result, BaseException):
@@ -206,7 +206,7 @@ def is_missing(cluster: Cluster, partition: TopicPartition) -> bool:
 
 
 def missing_error(cluster: Cluster, partition: TopicPartition) -> KafkaError:
-    """Return why the metadata names no leader of a partition."""
+    """Return why the metadata has no leader for a partition."""
     topic = cluster.metadata.topics.get(partition.topic)
     if topic is None or partition.partition not in topic.partitions:
         code = topic.error_code if topic else 0
@@ -230,14 +230,14 @@ async def fetch_committed(
 
     Args:
         coordinator: The group's coordinator.
-        partitions: Which; None for all.
+        partitions: The partitions; None for all.
         deadline: When to give up.
-        member_id: The member that asks (KIP-848); None: no member.
+        member_id: The member that asks (KIP-848); None for no member.
         generation: Its generation or epoch.
 
     Raises:
-        KafkaError: The group's coordinator refuses or does not answer in time.
-        PartialFailureError: It refuses some partitions.
+        KafkaError: The coordinator refuses or does not answer in time.
+        PartialFailureError: The coordinator refuses some partitions.
     """
     group = OffsetFetchRequestGroup(
         group_id=coordinator.group_id,
@@ -297,5 +297,5 @@ def _codes(response: OffsetFetchResponse) -> list[int]:
 
 
 def shown(partition: TopicPartition) -> str:
-    """Return a partition as Kafka's tools show it."""
+    """Return a partition's name as Kafka's tools show it."""
     return f"{partition.topic}-{partition.partition}"

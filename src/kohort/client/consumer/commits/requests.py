@@ -1,4 +1,4 @@
-"""Offsets as requests to commit them, and the answers to those."""
+"""OffsetCommit requests for offsets, and their answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRespon
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-# A request has no more offsets and, in the records that the coordinator writes, no more bytes.
+# Limits of a request: its offsets, and the bytes of the records that the coordinator writes.
 _MOST_OFFSETS = 500
 _MOST_BYTES = 256 * 1024
 _RECORD_BYTES = 60
@@ -24,10 +24,10 @@ UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 def in_parts(
     group: str | None, offsets: Offsets
 ) -> Iterator[dict[TopicPartition, OffsetAndMetadata]]:
-    """Cut a commit into requests that a coordinator can store.
+    """Split a commit into requests that a coordinator can store.
 
-    It writes the offsets of one request as one batch of records, each with the names of the group
-    and of the topic, and refuses a batch above the `max.message.bytes` of its topic.
+    The coordinator writes the offsets of one request as one batch of records, each with the names
+    of group and topic, and refuses a batch larger than the `max.message.bytes` of its topic.
     """
     part: dict[TopicPartition, OffsetAndMetadata] = {}
     size = 0
@@ -46,7 +46,7 @@ def in_parts(
 def with_ids(
     request: OffsetCommitRequest, ids: Mapping[TopicPartition, UUID | None]
 ) -> OffsetCommitRequest:
-    """Say which topics are meant, for versions that have no names."""
+    """Add topic ids, for versions without topic names."""
     by_name = {partition.topic: topic_id for partition, topic_id in ids.items()}
     topics = tuple(
         replace(topic, topic_id=by_name[topic.name] or ZERO_UUID) for topic in request.topics
@@ -57,7 +57,7 @@ def with_ids(
 def codes_of(
     response: OffsetCommitResponse, ids: Mapping[TopicPartition, UUID | None]
 ) -> dict[TopicPartition, int]:
-    """Return what became of each partition; topics are named as the version has it."""
+    """Return the error code of each partition; topics by name or id, depending on the version."""
     names = {topic_id: partition.topic for partition, topic_id in ids.items()}
     return {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), entry.partition_index): (
@@ -69,9 +69,9 @@ def codes_of(
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the error code to act upon: one that stays before one that passes, if there is one.
+    """Return the error code to act upon: permanent errors before transient ones, if any.
 
-    What the coordinator does not know comes last: it is dealt with apart.
+    Unknown topics and partitions come last: they are handled separately.
     """
     errors = [code for code in codes if code]
     known = [code for code in errors if code not in UNKNOWN]

@@ -1,1 +1,1 @@
-"""The member of a consumer's group, for each of the group protocols."""
+"""The group membership of a consumer, for each group protocol."""

@@ -1,4 +1,4 @@
-"""A member of a classic group: as the leader it watches the group's topics and assigns them."""
+"""A member of a classic group: as leader, it watches the group's topics and assigns them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class ClassicMembership(Membership):
         cluster.on_metadata.append(self._check_partitions)
 
     def run(self, event: MemberEvent, cause: Exception | None = None) -> None:
-        """As `Membership.run`; learn the topics that it has to watch as the leader.
+        """Run an event as in `Membership.run`; learn the topics to watch as leader.
 
-        What other topics it watches is no change of the partitions of any.
+        Watching other topics does not count as a change of partitions.
         """
         watched = self.member.group_topics
         super().run(event, cause)
@@ -63,15 +63,15 @@ class ClassicMembership(Membership):
 
     @property
     def is_session_over(self) -> bool:
-        """Whether the coordinator may have removed the member: a session has passed unheard.
+        """Whether the coordinator may have removed the member: the session timeout has passed.
 
-        It counts from when the last request was sent that was answered, for the coordinator's count
-        begins later.
+        Counts from the sending time of the last answered request, because the coordinator starts
+        counting later.
         """
         return now_ms() - self._heard_at >= self._config.session_timeout_ms
 
     def _note_heard(self, response: Message, sent_at: int) -> None:
-        """In a rebalance Kafka's coordinator counts from a heartbeat, but not from SyncGroup."""
+        """Note the time; in a rebalance the coordinator counts from heartbeats, not SyncGroup."""
         good = [ErrorCode.NONE]
         if isinstance(response, HeartbeatResponse):
             good.append(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -81,7 +81,7 @@ class ClassicMembership(Membership):
             self._heard_at = max(self._heard_at, sent_at)
 
     def _look_for_unread(self) -> None:
-        """Look whether a static member, the first time that it is in, lacks topics for good."""
+        """Check whether a static member lacks topics permanently, the first time it has joined."""
         instance, session = self._config.group_instance_id, self.member.session
         lacking = session.topics - {each.topic for each in session.owned}
         if lacking and instance is not None:
@@ -90,13 +90,13 @@ class ClassicMembership(Membership):
             self._start(look)
 
     async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
-        """Return each member's assignment, as the leader, or what the assignors have to say."""
+        """Return each member's assignment as leader, or the user data of the assignors."""
         if isinstance(job, SubscriptionJob):
             what = f"subscription_user_data for group {self._group}"
             return await aside(
                 lambda: leader.subscription_user_data(job, self.member.assignors), what
             )
-        self._may_lack = False  # what this member assigns lacks nothing
+        self._may_lack = False  # this member's own assignment is complete
         topics = leader.topics(job)
         deadline = Deadline(self._cluster.config.default_api_timeout_ms)
         await self._cluster.ensure_topics(topics, deadline)
@@ -109,7 +109,7 @@ class ClassicMembership(Membership):
         return await aside(lambda: leader.compute(job, self.member.assignors, view), what)
 
     async def _learn(self, topics: frozenset[str]) -> None:
-        """Watch topics, also as a leader that has nothing to assign (KIP-814)."""
+        """Watch topics, even as a leader that has nothing to assign (KIP-814)."""
         try:
             await self._cluster.ensure_topics(topics, Deadline(None))
         except KohortError as error:
@@ -118,7 +118,7 @@ class ClassicMembership(Membership):
         self._check_partitions()
 
     def _check_partitions(self) -> None:
-        """As leader, rebalance when topics of the group got partitions, came or went."""
+        """As leader, rebalance when the group's topics or their partitions change."""
         member = self.member
         topics = member.group_topics
         if not topics:
@@ -133,15 +133,15 @@ class ClassicMembership(Membership):
 
 
 def _warn_of_short_polls(config: ConsumerConfig) -> None:
-    """Warn of a member that hears of a rebalance, by its heartbeat, when that may be over.
+    """Warn about settings with which a heartbeat may report a rebalance too late.
 
-    Java's client accepts such settings; librdkafka wants max.poll.interval.ms to be
-    session.timeout.ms at least.
+    Java's client accepts such settings; librdkafka requires max.poll.interval.ms to be at least
+    session.timeout.ms.
     """
     if config.max_poll_interval_ms <= config.heartbeat_interval_ms:
         log.warning(
             "group %s: max.poll.interval.ms (%d ms) is not above heartbeat.interval.ms (%d ms): a"
-            " rebalance of such a group waits no longer for members to join, and one that learns of"
+            " rebalance waits only that long for members to join, and a member that learns of"
             " it later is removed and loses its partitions. Lower heartbeat.interval.ms, or"
             " raise max.poll.interval.ms",
             config.group_id,
@@ -151,7 +151,7 @@ def _warn_of_short_polls(config: ConsumerConfig) -> None:
 
 
 def cluster_view(metadata: ClusterMetadata, topics: frozenset[str]) -> ClusterView:
-    """Return what an assignor sees: sizes of topics, and racks if brokers say theirs (KIP-881)."""
+    """Return the view of an assignor: topic sizes, and racks if brokers have them (KIP-881)."""
     counts = _count(metadata, topics)
     rack_of = {node.node_id: node.rack for node in metadata.nodes.values() if node.rack}
     if not rack_of:

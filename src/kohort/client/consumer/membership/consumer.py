@@ -1,4 +1,4 @@
-"""A member of the consumer protocol (KIP-848): it learns the names of topics, and may assign."""
+"""A member of the consumer protocol (KIP-848): it looks up topic names, and may assign."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 log = logging.getLogger("kohort.client")
 
-# Ends in a `.*` that is neither escaped nor a part of one alternative only.
+# Ends in a `.*` that is neither escaped nor part of a single alternative.
 _OPEN_END = re.compile(r"(?:[^|\\]|\\.)*(?<!\\)\.\*")
 
 
@@ -50,10 +50,10 @@ class ConsumerMembership(Membership):
         cluster.on_metadata.append(self._learn_names)
 
     def subscribe(self, topics: frozenset[str], pattern: str | None = None) -> None:
-        """As `Membership.subscribe`.
+        """Subscribe as in `Membership.subscribe`.
 
-        A member that has failed for good is replaced by a new one, so that an application can mend
-        what it subscribes to.
+        A member that has failed permanently is replaced by a new one, so that an application can
+        correct its subscription.
         """
         failed = self.member
         if failed.is_failed and (topics or pattern is not None):
@@ -64,18 +64,18 @@ class ConsumerMembership(Membership):
 
     @property
     def asks_as(self) -> CommitIdentity | None:
-        """Offsets have to be asked for as a member, as long as it is one (L37)."""
+        """Return the identity for offset queries, which a member must give (L37)."""
         return self.member.identity if self.member.session.is_member else None
 
     def run(self, event: MemberEvent, cause: Exception | None = None) -> None:
-        """As `Membership.run`."""
+        """Run an event as in `Membership.run`."""
         super().run(event, cause)
         self._learn_names()
 
     # ---------------------------------------------------------------------- names of topics
 
     def _learn_names(self) -> None:
-        """Tell the member the names of topics that it knows by id only (KIP-848)."""
+        """Look up the names of topics that the member knows only by id (KIP-848)."""
         member = self.member
         if not member.unnamed:
             return
@@ -98,7 +98,7 @@ class ConsumerMembership(Membership):
             self._asking_names = False
 
     async def _ask_names_once(self, member: ConsumerMember) -> None:
-        """Ask for the topics, and keep their metadata fresh from then on: they will be read."""
+        """Ask for the topics once, and keep their metadata fresh: they will be read."""
         topics = tuple(
             MetadataRequestTopic(topic_id=each, name=None) for each in sorted(member.unnamed)
         )
@@ -116,7 +116,7 @@ class ConsumerMembership(Membership):
     # ----------------------------------------------------------------- assignors of its own
 
     def _coordinator_found(self) -> None:
-        """Whether a new coordinator asks members for assignments has to be found out first."""
+        """Find out first whether a new coordinator asks members for assignments."""
         if not self.member.assignors:
             super()._coordinator_found()
 
@@ -126,9 +126,9 @@ class ConsumerMembership(Membership):
         return await self._coordinator.serves(ConsumerGroupPrepareAssignmentRequest)
 
     async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
-        """Return each member's assignment, or what the assignors have to say.
+        """Return each member's assignment, or the metadata of the assignors.
 
-        The coordinator said all there is to know.
+        The coordinator has sent all the necessary data.
         """
         assignors = self.member.assignors
         if isinstance(job, SubscriptionJob):
@@ -141,17 +141,17 @@ class ConsumerMembership(Membership):
 
 
 def new_member_id() -> str:
-    """Return an id that no member had before (KIP-1082)."""
+    """Return a unique member id (KIP-1082)."""
     return str(uuid.uuid4())
 
 
 def whole_name(pattern: str) -> str:
     """Return a pattern that matches whole names where `pattern` matches from their start.
 
-    The broker wants a whole name to match, this client's own patterns only its beginning. Changing
-    `group_protocol` must not change the topics that a pattern means.
+    The broker requires a match of the whole name, this client's own patterns only of its start.
+    Changing `group_protocol` must not change which topics a pattern matches.
 
     Args:
-        pattern: A regular expression in RE2's syntax, which is also Python's but for backtracking.
+        pattern: A regular expression in RE2 syntax, which is Python's except for backtracking.
     """
     return pattern if _OPEN_END.fullmatch(pattern) else f"(?:{pattern}).*"

@@ -1,6 +1,6 @@
 """Makes the member of a group: its machine by `group.protocol`, and what runs the machine.
 
-Only the protocol that is used is imported: a member that starts faster is missed for less time.
+Only the protocol in use is imported, so that a member restarts faster.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kohort.client.net.coordinator import Coordinator
 from kohort.client.net.transport import now_ms
 from kohort.group.member.config import FIRST_HEARTBEAT_PART, MemberConfig
 
-# The members of a classic group get their assignments at one moment and beat in step from then on.
-# When one is killed, its session ends a session time-out after a moment at which all of them beat;
-# this long after that end they beat again. A member that is early learns of it one interval later,
-# and all wait for it.
+# The members of a classic group get their assignments at the same time, so their heartbeats stay in
+# step. When one is killed, its session ends one session timeout after a heartbeat of all members;
+# they beat again this long after that end. A member that beats too early learns of it one interval
+# later, and all others wait for it.
 _AFTER_SESSION_MS = 40
 
 
@@ -31,7 +31,7 @@ def make_membership(
     config: ConsumerConfig,
     on_change: Callable[[], None],
 ) -> Membership:
-    """Make a member that speaks the group protocol of the settings; see `Membership`."""
+    """Make a member for the group protocol in the settings; see `Membership`."""
     if config.group_protocol == "consumer":
         from kohort.client.consumer.membership.consumer import ConsumerMembership, new_member_id
         from kohort.group.member.consumer.machine import ConsumerMember
@@ -52,7 +52,7 @@ def make_membership(
 
 
 def member_config(config: ConsumerConfig) -> MemberConfig:
-    """Return a member's part of the settings of a consumer in a group."""
+    """Return the settings of a group member from a consumer's settings."""
     assert config.group_id is not None
     return MemberConfig(
         group_id=config.group_id,
@@ -71,7 +71,7 @@ def member_config(config: ConsumerConfig) -> MemberConfig:
 
 
 def _heartbeat_interval_ms(config: ConsumerConfig) -> int:
-    """Return the interval with which as many beats as were asked for meet the end of a session."""
+    """Return the heartbeat interval that aligns the requested number of beats with a session."""
     beats = math.ceil(config.session_timeout_ms / config.heartbeat_interval_ms)
     after_ms = min(_AFTER_SESSION_MS, config.heartbeat_interval_ms // 10)
     return (config.session_timeout_ms + after_ms) // beats

@@ -1,26 +1,26 @@
-"""Why a member is not in its group any more, and what its application can do, in words."""
+"""Explain why a member is no longer in its group, and what its application can do."""
 
 from __future__ import annotations
 
 from kohort.client.config.definitions import ConsumerConfig
 from kohort.errors import ErrorCode, error_name
 
-# What the members of a group of KIP-848 are given up after is the broker's setting.
-_BROKERS_SESSION = "the session time-out, which the broker sets for this group"
+# For groups of KIP-848 the session timeout is a setting of the broker.
+_BROKERS_SESSION = "the session timeout, which the broker sets for this group"
 
 
 def explanation(reason: str, code: int, config: ConsumerConfig) -> str:
-    """Say why a member is out and what to do, in sentences; arguments as those of `cause`."""
+    """Return in sentences why a member is out and what to do; arguments as in `cause`."""
     hint = _advice(reason, code, config)
     return f"{cause(reason, code, config)}." + (f" {hint}." if hint else "")
 
 
 def cause(reason: str, code: int, config: ConsumerConfig) -> str:
-    """Say why a member fell out of its group.
+    """Return why a member dropped out of its group.
 
     Args:
-        reason: What its machine says.
-        code: What the coordinator answered last; 0: nothing that matters.
+        reason: The reason given by its state machine.
+        code: The last error code of the coordinator; 0 if not relevant.
         config: Settings.
     """
     if code:
@@ -64,18 +64,18 @@ def _meaning(code: int, config: ConsumerConfig) -> str:
     if code == ErrorCode.UNKNOWN_MEMBER_ID:
         return f"the coordinator has removed it: {_removals(config)}"
     if code == ErrorCode.ILLEGAL_GENERATION:
-        return "the group has begun another generation without it"
+        return "the group has started another generation without it"
     if code == ErrorCode.FENCED_MEMBER_EPOCH:
         return "the coordinator has another epoch for it, and has removed it"
     if code == ErrorCode.STALE_MEMBER_EPOCH:
-        return "the group rebalanced while the request was on its way"
+        return "the group rebalanced while the request was in transit"
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return "the group does not exist any more: it was deleted, or all its members were removed"
+        return "the group no longer exists: it was deleted, or all its members were removed"
     taken = f"another consumer has its group.instance.id {config.group_instance_id}"
     if code == ErrorCode.FENCED_INSTANCE_ID:
         return taken
     if code == ErrorCode.UNRELEASED_INSTANCE_ID:
-        return f"{taken}, or has crashed with it, and its session has not run out"
+        return f"{taken}, or has crashed with it, and its session has not expired"
     return "the coordinator refuses it"
 
 

@@ -1,4 +1,4 @@
-"""Consumers that are not closed: they leave their group, also when their loop has ended."""
+"""Consumers that are not closed: they leave their group even when their loop has ended."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.client")
 
-# How long leaving may take on the consumer's own loop.
+# How long leaving may take on the consumer's own loop, in milliseconds.
 _FAREWELL_MS = 5_000
-# And without it; the end of the process waits for that.
+# How long it may take without that loop, in seconds; the end of the process waits for it.
 _PATIENCE_S = 2.0
 
 
 def farewell(core: ConsumerCore | None) -> Farewell | None:
-    """Return what the loop of a consumer does when it is not closed; None: nothing."""
+    """Return what the loop of an unclosed consumer has to do; None for nothing."""
     if core is None or core.ending.is_over:
         return None
     return partial(_say, core)
@@ -46,15 +46,15 @@ async def _say(core: ConsumerCore) -> None:
 
 
 def leave(core: ConsumerCore | None, home: Home | None, *, aside: bool = False) -> bool:
-    """Have a consumer leave its group without its loop, which does not run any more.
+    """Make a consumer leave its group without its loop, which no longer runs.
 
     Args:
-        core: What does the work of the consumer.
+        core: The consumer's core.
         home: Its loop.
-        aside: Whether to do it in another thread, and not to wait.
+        aside: Whether to leave in another thread, without waiting.
 
     Returns:
-        Whether it was tried; False when the loop runs, or there is no member.
+        Whether leaving was attempted; False when the loop runs, or there is no member.
     """
     if core is None or core.ending.is_over or home is None or not home.is_here:
         return False
@@ -73,7 +73,7 @@ class LeftOpen:
 
     Args:
         config: Settings of its consumer.
-        before: What ran it on its loop.
+        before: Its membership on the old loop.
     """
 
     def __init__(self, config: ConsumerConfig, before: Membership) -> None:
@@ -85,11 +85,11 @@ class LeftOpen:
         return f"the consumer of group {self._config.group_id}, whose event loop had ended,"
 
     def leave_aside(self) -> None:
-        """Have the group left by another thread; waits for nothing: finalizers call it."""
+        """Leave the group in another thread, without waiting: finalizers call this."""
         lifecycle.begins_to_end(self, _PATIENCE_S)
         try:
             _thread.start_new_thread(self.leave, ())
-        except RuntimeError:  # the process ends, and no thread can be started any more
+        except RuntimeError:  # the process is exiting, and threads can no longer be started
             lifecycle.has_ended(self)
 
     def leave(self) -> None:
@@ -99,7 +99,7 @@ class LeftOpen:
                 runner.run(self._leave())
         except (KohortError, OSError, RuntimeError, TimeoutError) as error:
             log.warning(
-                "%s could not leave it, which goes on when the session has ended: %s",
+                "%s could not leave it; it continues after the session timeout: %s",
                 self,
                 str(error) or f"no answer in {_PATIENCE_S:g} s",
             )
@@ -108,7 +108,7 @@ class LeftOpen:
             lifecycle.has_ended(self)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread; return whether it has ended."""
+        """Wait for the thread to end; return whether it has."""
         try:
             self._over.get(timeout=timeout_s)
         except queue.Empty:

@@ -1,4 +1,4 @@
-"""What a group member does, in the log: a line for each step that an operator asks about later."""
+"""Log the steps of a group member: one line for each step that operators may need later."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ log = logging.getLogger("kohort.client")
 
 _MOST_SHOWN = 20
 _LEFT_TOO_EARLY = "it left in the middle of a rebalance"
-# The states, of all protocols, in which a member still gives up what it has before it goes.
+# The states, of all protocols, in which a leaving member still gives up its partitions.
 _GIVES_UP = frozenset({"PREPARE_LEAVING", "LEAVING"})
-# The states, of all protocols, of a member that is going or gone because its application says so.
+# The states, of all protocols, of a member whose application made it leave.
 _BY_ITS_WILL = frozenset({"PREPARE_LEAVING", "LEAVING", "UNSUBSCRIBED", "DOWN", "CLOSED"})
 
 
 class GroupLog:
-    """Writes one member's steps: INFO for what is normal, WARNING for what cost it partitions.
+    """Logs one member's steps: INFO for normal steps, WARNING for those that cost it partitions.
 
     Args:
         config: Settings; they have a group id.
 
     Attributes:
-        fell_out: Why it is out of its group without having left, and what to do; empty when it is
+        fell_out: Why it dropped out of its group without leaving, and what to do; empty if it did
             not.
     """
 
@@ -48,13 +48,13 @@ class GroupLog:
         owned: Collection[TopicPartition],
         code: int = 0,
     ) -> None:
-        """Write what one event led to.
+        """Log the results of one event.
 
         Args:
-            facts: What the machine reports.
-            identity: Member id and generation (or epoch) after it; None: it is no member.
-            owned: The partitions it has after it.
-            code: The error code of the answer that the event was; 0: none.
+            facts: The reports of the state machine.
+            identity: Member id and generation (or epoch) after the event; None when not a member.
+            owned: Its partitions after the event.
+            code: The error code of the answer behind the event; 0 for none.
         """
         reason, path = "", [self._state]
         for fact in facts:
@@ -79,11 +79,11 @@ class GroupLog:
             self._joins_for, self._why = None, ""
             log.info("group %s: member %s joined in generation %d", self._group, *now)
         elif before is None or (now is None and self._state in ("STALE", "FATAL")):
-            pass  # told as it entered the state
+            pass  # logged when it entered the state
         elif now is None and _BY_ITS_WILL.isdisjoint(path):
             self._fall_out(reason, code)
         elif now is None:
-            if code and self._state in _GIVES_UP:  # it was removed before it had left
+            if code and self._state in _GIVES_UP:  # it was removed before it left
                 self._explain(reason, code)
             log.info("group %s: member %s leaves%s", self._group, before[0], because)
         elif before != now:
@@ -92,10 +92,10 @@ class GroupLog:
 
     def _moved(self, fact: OwnershipChanged, owned: Collection[TopicPartition]) -> None:
         where = self._group, self._who(fact.member)
-        # A member that falls out while a revocation waits for a poll has lost all its partitions.
+        # A member that drops out while a revocation waits for a poll has lost all its partitions.
         if fact.change is Ownership.LOST or (self.fell_out and fact.change is Ownership.REVOKED):
-            text = "group %s: %s lost %s, as %s; others may read them, from the last commit on"
-            why = self._why.partition(":")[0] or "it is no member of the group any more"
+            text = "group %s: %s lost %s, as %s; other members may read them from the last commit"
+            why = self._why.partition(":")[0] or "it is no longer a member of the group"
             log.warning(text, *where, _shown(fact.partitions), why)
         elif fact.partitions or not owned:
             text = "group %s: %s: %s %s in generation %d"
@@ -118,7 +118,7 @@ class GroupLog:
             log.info("group %s: %s joins%s", self._group, self._who(fact.member), because)
 
     def _go(self, reason: str) -> None:
-        """Note why it loses what it has; what fell out before has lost that for another reason."""
+        """Note why it loses its partitions, unless it dropped out before for another reason."""
         if self._member is not None and reason:
             overdue = "max.poll.interval.ms" in reason
             self._why = cause(reason, 0, self._config) if overdue else _LEFT_TOO_EARLY
@@ -131,7 +131,7 @@ class GroupLog:
     def _fail(self, fact: MemberStateChanged, code: int) -> None:
         self._explain(fact.reason, code)
         said = f" ({fact.reason})" if code and fact.reason else ""
-        text = "group %s: %s cannot go on%s: %s Every poll raises that until unsubscribe"
+        text = "group %s: %s cannot continue%s: %s Every poll raises this until unsubscribe"
         log.error(text, self._group, self._who(fact.member), said, self.fell_out)
 
     def _explain(self, reason: str, code: int) -> None:
@@ -143,7 +143,7 @@ class GroupLog:
         return self._config.group_id
 
     def _who(self, member_id: str = "") -> str:
-        """Name the member, also by its client: Kafka's ids of members need not begin with that."""
+        """Return the member's name with its client id, which Kafka's member ids may not include."""
         client, known = self._config.client_id, member_id or self._last_id
         if not known:
             return f"a member of client {client}"

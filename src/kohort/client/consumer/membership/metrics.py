@@ -1,9 +1,9 @@
 """The metrics of a consumer's group, by Kafka's names (KIP-429 and before).
 
-Fed by the requests to the group's coordinator, as they are sent and answered, by the calls into the
-application, and, where there is no JoinGroup (KIP-848), by what the member reports. As in Kafka
-averages and maxima are of the last minute at most, and NaN when there was nothing; totals are of
-all time.
+Computed from requests to the group's coordinator and their answers, from calls into the
+application, and, without JoinGroup (KIP-848), from reports of the member. As in Kafka, averages and
+maxima cover at most the last minute, and are NaN without data; totals cover the consumer's
+lifetime.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOUR_MS = 3_600_000.0
 
 
 class GroupMetrics:
-    """What one consumer did in its group. Times are milliseconds of one clock, the shell's."""
+    """The group metrics of one consumer. Times are milliseconds of the shell's clock."""
 
     def __init__(self) -> None:
         self._join = Sensor()
@@ -48,19 +48,19 @@ class GroupMetrics:
         self._last_heartbeat: float | None = None
 
     def sent(self, request: Message, now: float) -> None:
-        """Take note of a request to the coordinator."""
+        """Note a request to the coordinator."""
         if isinstance(request, JoinGroupRequest) and self._rebalance_start is None:
             self._rebalance_start = now
         elif isinstance(request, (HeartbeatRequest, ConsumerGroupHeartbeatRequest)):
             self._last_heartbeat = now
 
     def answered(self, response: Message, latency_ms: float, now: float) -> None:
-        """Take note of an answer of the coordinator."""
+        """Note an answer of the coordinator."""
         match response:
             case JoinGroupResponse(error_code=ErrorCode.NONE):
                 self._join.record(latency_ms, now)
             case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
-                pass  # KIP-394: half of a join
+                pass  # KIP-394: the first half of a join
             case SyncGroupResponse(error_code=ErrorCode.NONE):
                 self._sync.record(latency_ms, now)
                 self._rebalanced(now)
@@ -72,12 +72,12 @@ class GroupMetrics:
                 self._commit.record(latency_ms, now)
 
     def unanswered(self, request: Message, now: float) -> None:
-        """Take note of a request that gets no answer."""
+        """Note a request that gets no answer."""
         if isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
             self._failed_rebalance.record(1, now)
 
     def observed(self, fact: GroupEvent, now: float) -> None:
-        """Take note of a report of the member: under KIP-848 a reconciliation is a rebalance."""
+        """Note a report of the member: in KIP-848 a reconciliation counts as a rebalance."""
         if not isinstance(fact, MemberStateChanged):
             return
         if fact.after == "RECONCILING" and not self._is_reconciling:
@@ -99,16 +99,16 @@ class GroupMetrics:
         self._last_rebalance = now
 
     def called(self, change: Ownership, latency_ms: float, now: float) -> None:
-        """Take note of a call into the application that has returned."""
+        """Note a call into the application that has returned."""
         self._calls[change].record(latency_ms, now)
 
     def values(self, assigned: int, now: float, *, joins: bool = True) -> dict[str, float]:
         """Return all metrics by Kafka's names.
 
         Args:
-            assigned: How many partitions the consumer has.
-            now: The present time.
-            joins: Whether its protocol has joins and syncs; that of KIP-848 has not.
+            assigned: The number of partitions of the consumer.
+            now: The current time.
+            joins: Whether its protocol has joins and syncs; KIP-848 has none.
         """
         found: dict[str, float] = {"assigned-partitions": float(assigned)}
         for name, sensor in (("join", self._join), ("sync", self._sync)) if joins else ():
@@ -123,7 +123,7 @@ class GroupMetrics:
         found |= _rate_per_hour("failed-rebalance", self._failed_rebalance, now)
         found["last-rebalance-seconds-ago"] = _seconds_since(self._last_rebalance, now)
         for change, sensor in self._calls.items():
-            # L13: in the singular, as the code of Kafka has them and not as its documents do
+            # L13: in the singular, as in Kafka's code and not its documentation
             found |= _latency(f"partition-{change.value}-latency", sensor, now)
         return found
 
@@ -144,5 +144,5 @@ def _rate_per_hour(name: str, sensor: Sensor, now: float) -> dict[str, float]:
 
 
 def _seconds_since(when: float | None, now: float) -> float:
-    """Return the whole seconds since then, -1 when it never was."""
+    """Return the whole seconds since `when`, -1 for None."""
     return -1.0 if when is None else float(int((now - when) // 1_000))

@@ -1,4 +1,4 @@
-"""Finds the assignors that settings name."""
+"""Find the assignors that settings name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kohort.group.member.offers import offered
 
 
 def named_assignors(key: str, given: object) -> list[Assignor]:
-    """Return the assignors that the value of a setting stands for.
+    """Return the assignors for the value of a setting.
 
     Args:
-        key: The setting, for errors.
-        given: Assignors, their classes, names or import paths, one of them or a sequence; of names
-            also a string with commas between them.
+        key: The name of the setting, for errors.
+        given: One assignor, class, name or import path, or a sequence of them, or a comma-separated
+            string of names.
 
     Raises:
-        ConfigError: One of them is none.
+        ConfigError: One of them is not an assignor.
     """
     names = given.split(",") if isinstance(given, str) else given
     if isinstance(given, (Assignor, type)):
@@ -30,7 +30,7 @@ def named_assignors(key: str, given: object) -> list[Assignor]:
     if not isinstance(names, Sequence) or not all(
         isinstance(each, (str, Assignor)) for each in names
     ):
-        raise ConfigError(f"{key} has what is neither a name nor an Assignor: {shown(given)}")
+        raise ConfigError(f"{key} contains neither a name nor an Assignor: {shown(given)}")
     found = [
         _assignor(key, each.strip()) if isinstance(each, str) else each for each in names if each
     ]
@@ -40,7 +40,7 @@ def named_assignors(key: str, given: object) -> list[Assignor]:
 
 
 def _assignor(key: str, name: str) -> Assignor:
-    """Find an assignor by its name, its import path or, as in Java's settings, by its class."""
+    """Find an assignor by its name, its import path or, as in Java's settings, its class name."""
     from kohort.group.assignors.builtin import BUILTIN_ASSIGNORS
 
     if ":" in name:
@@ -51,14 +51,14 @@ def _assignor(key: str, name: str) -> Assignor:
     if found is None:
         known = ", ".join(BUILTIN_ASSIGNORS)
         raise ConfigError(
-            f"{key}: no assignor {name!r}; there are {known}. Name one of your own by its import"
+            f"{key}: no assignor {name!r}; known are {known}. Name your own by its import"
             " path, package.module:Class"
         )
-    return type(found)()  # they remember what their member has
+    return type(found)()  # assignors hold state of their member
 
 
 def _imported(key: str, path: str) -> Assignor:
-    """Import a class, or a function without arguments that makes an assignor, and call it."""
+    """Import a class, or a function without arguments that returns an assignor, and call it."""
     try:
         made: object = pkgutil.resolve_name(path)()
     except Exception as error:
@@ -70,7 +70,7 @@ def _imported(key: str, path: str) -> Assignor:
 
 
 def _made(key: str, kind: type) -> Assignor:
-    """Make an assignor of a class."""
+    """Instantiate an assignor class."""
     try:
         made: object = kind()
     except Exception as error:

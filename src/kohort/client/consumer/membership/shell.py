@@ -1,7 +1,7 @@
-"""Runs a member machine of `kohort.group`: clock, requests and jobs, no logic of its own.
+"""Run a member machine of `kohort.group`: clock, requests and jobs, no logic of its own.
 
-The machine's calls into the application wait in `callbacks` until a poll takes them. What only one
-of the group protocols needs is in `classic` and `consumer`.
+The machine's calls into the application wait in `callbacks` until a poll takes them. Code for only
+one of the group protocols is in `classic` and `consumer`.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 
 log = logging.getLogger("kohort.client")
 
-# A member, whichever of the protocols it speaks.
+# A member of any group protocol.
 AnyMember: TypeAlias = MemberMachine[Any, Any]
 
 
-# Name of the state of every machine from which only a new subscription leads out.
+# Name of the state, in every machine, that only a new subscription leaves.
 _FATAL = "FATAL"
-# How often a blocked loop is complained about.
+# The minimum interval between warnings of a blocked loop.
 _QUIET_MS = 10_000
-# More polls in a max.poll.interval need not be told apart.
+# Polls per max.poll.interval.ms that are distinguished.
 _MOST_POLLS = 1_000
 
 
@@ -73,11 +73,11 @@ class Membership:
         cluster: The brokers.
         coordinator: The group's coordinator.
         config: Settings; they have a group id.
-        on_change: Called when there is something for the application.
+        on_change: Called when there is news for the application.
 
     Attributes:
         coordinator_decides: Whether the coordinator alone decides when to rebalance.
-        unanswered: Numbers of the requests whose end the machine was not told of.
+        unanswered: Numbers of the requests that have not ended for the machine.
     """
 
     coordinator_decides = False
@@ -114,7 +114,7 @@ class Membership:
     # ---------------------------------------------------------------------- the application
 
     def subscribe(self, topics: frozenset[str], pattern: str | None = None) -> None:
-        """Want these topics, or those of a pattern for the broker; none means to leave."""
+        """Subscribe to topics, or to a pattern that the broker resolves; none means to leave."""
         self._refused, self._has_looked = None, False
         if topics or pattern is not None:
             self.run(Subscribed(topics, pattern))
@@ -122,7 +122,7 @@ class Membership:
             self.run(Unsubscribed())
 
     def polled(self) -> None:
-        """Note that the application is alive; a poll that follows at once says nothing new."""
+        """Note that the application is alive; polls in quick succession count once."""
         now = now_ms()
         if self.member.session is not self._polled or now >= self._polled_until:
             self.run(Polled())
@@ -131,13 +131,14 @@ class Membership:
 
     @property
     def fatal(self) -> BaseException | None:
-        """Why the member cannot go on, None when it can."""
+        """Why the member cannot continue, None when it can."""
         return self._raised if self.member.state.name == _FATAL else self._refused
 
     def look(self) -> None:
-        """See whether the user may use the group, once, while no topic matches a pattern.
+        """Check once whether the user may use the group, while no topic matches a pattern.
 
-        A member without topics asks no broker; then a missing right would look like no topics.
+        A member without topics sends no requests, so a missing permission would look like no
+        topics.
         """
         if not self._has_looked:
             self._has_looked = True
@@ -154,37 +155,37 @@ class Membership:
                     self._on_change()
                     return
                 log.debug("coordinator of %s: %s", self._group, error)
-                if needs_help(error):  # polls raise it: it concerns more than the group
+                if needs_help(error):  # polls raise it: it affects more than the group
                     return
                 await asyncio.sleep(pause.next_s())
             else:
                 return
 
     def why_out(self, code: int = 0) -> str:
-        """Say why the member is out of its group without having left; empty when it is not.
+        """Return why the member dropped out of its group without leaving; empty if it did not.
 
         Args:
-            code: What the coordinator said to a commit, for a member that has not noticed yet.
+            code: The coordinator's error code for a commit, if the member has not noticed yet.
         """
         return self._log.fell_out or (explanation("", code, self._config) if code else "")
 
     @property
     def asks_as(self) -> CommitIdentity | None:
-        """The member id and epoch to fetch offsets with; None: none."""
+        """The member id and epoch to fetch offsets with; None for none."""
         return None
 
     @property
     def is_session_over(self) -> bool:
-        """Whether the coordinator may have removed the member; where it is not known: no."""
+        """Whether the coordinator may have removed the member; False when not known."""
         return False
 
     def begin_close(self, operation: GroupMembershipOperation) -> None:
-        """Begin to leave the group; `is_closed` says when that is done."""
+        """Start leaving the group; `is_closed` tells when it is done."""
         self.run(Closing(operation))
 
     @property
     def is_closed(self) -> bool:
-        """Whether the member has left for good."""
+        """Whether the member has left permanently."""
         return self.member.is_closed
 
     async def stop(self) -> None:
@@ -199,7 +200,7 @@ class Membership:
     # -------------------------------------------------------------------------- the machine
 
     def run(self, event: MemberEvent, cause: Exception | None = None) -> None:
-        """Tell the machine something and do what it wants done; `cause` is behind its errors."""
+        """Pass an event to the machine and run its effects; `cause` explains its errors."""
         effects = self.member.decide(event, now_ms())
         self.member.install(effects.session)
         for fact in effects.observed:
@@ -223,7 +224,7 @@ class Membership:
         self._on_change()
 
     def _note_error(self, error: BaseException) -> None:
-        """Have the next poll raise an error; not twice what happens again until it is raised."""
+        """Make the next poll raise an error, once even if it repeats before then."""
         if repr(error) not in map(repr, self.errors):
             self.errors.append(error)
 
@@ -239,7 +240,7 @@ class Membership:
         if self._event_listener is not None:
             try:
                 self._event_listener(fact)
-            except BaseException:  # an exit would end the thread that everything needs
+            except BaseException:  # SystemExit would end the thread that everything needs
                 log.exception("event_listener raised")
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
@@ -250,7 +251,7 @@ class Membership:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None:  # it must not end in a silent wait
+        if error is not None:  # it must not lead to a silent wait
             self.errors.append(error)
             self._on_change()
 
@@ -270,7 +271,7 @@ class Membership:
         self._set_timer()
 
     def _check_loop(self) -> None:
-        """Warn when the loop was busy with something else for so long that the group may suffer."""
+        """Warn when the loop was blocked for so long that heartbeats were late."""
         due = self.member.next_deadline()
         late = 0 if due is None else now_ms() - due
         if late > self.member.heartbeat_interval_ms and now_ms() > self._quiet_until:
@@ -293,7 +294,7 @@ class Membership:
         except KohortError as error:
             text = f"the coordinator of group {self._group} cannot be used: {error}; asking again"
             if isinstance(error, RemoteProtocolError):
-                log.debug("%s", text)  # told where it is noticed, once and not at each attempt
+                log.debug("%s", text)  # logged as a warning elsewhere, once and not at each attempt
             else:
                 self._cluster.troubles.say(text)
             self.run(LookupFailed())
@@ -302,12 +303,12 @@ class Membership:
                 self.run(CoordinatorKnown(asks_members=asks))
 
     def _coordinator_found(self) -> None:
-        """Let the member know what its client knows: else it waits, or leaves without a word."""
+        """Tell the member of its coordinator: otherwise it waits, or leaves without a request."""
         if not (self.member.is_closed or self.member.session.coordinator_known):
             self.run(CoordinatorKnown())
 
     async def _asks_members(self) -> bool:
-        """Whether the coordinator asks members for assignments; no matter where they cannot."""
+        """Whether the coordinator asks members for assignments; irrelevant if it cannot."""
         return True
 
     async def _send(self, send: Send) -> None:
@@ -330,16 +331,16 @@ class Membership:
             self.run(ResponseArrived(send.token, response))
 
     def _note_heard(self, response: Message, sent_at: int) -> None:
-        """Take note that the coordinator has heard the member, at that time or later."""
+        """Note that the coordinator has heard from the member, at that time or later."""
 
     async def _do(self, job: MemberJob) -> None:
-        """Have the assignors do a job in another thread: heartbeats go on meanwhile."""
+        """Run a job of the assignors in another thread, while heartbeats continue."""
         try:
             done = await self._done(job)
         except Exception as error:  # the poll raises it once the member knows
             told = str(error) if isinstance(error, KohortError) else ""
             failure = told or f"{type(error).__name__}: {error}"
-            if failure != self._last_failure:  # tried again, it may fail alike very often
+            if failure != self._last_failure:  # retries may fail the same way very often
                 self._last_failure = failure
                 log.warning("an assignor of group %s failed", self._group, exc_info=error)
             self.run(JobDone(job.token, None, failure), error)
@@ -351,12 +352,12 @@ class Membership:
         return self._coordinator.group_id
 
     async def _done(self, job: MemberJob) -> Mapping[str, bytes]:
-        """Return the result of a job; a member without assignors is never given one."""
+        """Return the result of a job; a member without assignors never gets one."""
         raise AssertionError(f"{type(self.member).__name__} was given {type(job).__name__}")
 
 
 def _answered(event: MemberEvent) -> int:
-    """Return the error code that an event brings from the coordinator; 0: none."""
+    """Return the coordinator's error code in an event; 0 for none."""
     if isinstance(event, ResponseArrived):
         code: int = getattr(event.response, "error_code", 0)
         return code
@@ -365,15 +366,15 @@ def _answered(event: MemberEvent) -> int:
     return 0
 
 
-# Brokers need not serve these.
+# Requests that not all brokers serve.
 _NOT_EVERYWHERE = (ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest, DraftHeartbeatRequest)
 
 
 def _hopeless(request: Message, error: KohortError) -> int | None:
-    """Return the code of an error that no later attempt can avoid."""
+    """Return the code of an error that retrying cannot fix; None for others."""
     if not isinstance(request, _NOT_EVERYWHERE):
         return None
-    # a pattern needs version 1: what the broker's version cannot say is refused before it is sent
+    # a pattern needs version 1: a request that an older version cannot express is not sent
     too_old = isinstance(error, LocalProtocolError)
     unsupported = isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION
     return ErrorCode.UNSUPPORTED_VERSION if too_old or unsupported else None

@@ -1,4 +1,4 @@
-"""Topics that no member of a classic group is given: a static member has come back with them."""
+"""Topics that no member of a classic group is assigned after a static member came back."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ async def warn_of_unread(
 ) -> None:
     """Warn of topics that the group does not assign until its next rebalance (KIP-345).
 
-    The coordinator lets a static member come back without a rebalance, even if it subscribes to
-    other topics than before.
+    The coordinator lets a static member come back without a rebalance, even if its subscription has
+    changed.
 
     Args:
         cluster: The brokers.
-        coordinator: Of the group.
+        coordinator: The group's coordinator.
         instance: The member's `group.instance.id`.
-        topics: What it subscribes to and has no partition of.
-        deadline: When to give up asking, without a word.
+        topics: Subscribed topics of which it has no partition.
+        deadline: When to give up asking, silently.
     """
     try:
         if not topics <= cluster.metadata.topics.keys():
@@ -47,17 +47,17 @@ async def warn_of_unread(
     if unread:
         log.warning(
             "group %s: the static member %s is back without a rebalance, and the group has not"
-            " assigned what it subscribes to now: no member reads %s. Call enforce_rebalance() on"
+            " assigned its current subscription: no member reads %s. Call enforce_rebalance() on"
             " it once",
             *(coordinator.group_id, instance, ", ".join(sorted(unread))),
         )
 
 
 async def _assigned(coordinator: Coordinator, deadline: Deadline) -> frozenset[str]:
-    """Return the topics that members have partitions of.
+    """Return the topics of which members have partitions.
 
     Raises:
-        KohortError: It cannot be told: a group that rebalances has no assignment.
+        KohortError: The assignment is not known, because the group is rebalancing.
     """
     group_id = coordinator.group_id
     response = await coordinator.call(
@@ -69,4 +69,4 @@ async def _assigned(coordinator: Coordinator, deadline: Deadline) -> frozenset[s
         if group.group_id == group_id and group.group_state == _SETTLED:
             members = classic_group(group).members
             return frozenset(where.topic for each in members for where in each.assignment)
-    raise KohortError("it has no assignment now")
+    raise KohortError("the group has no assignment now")
