@@ -69,7 +69,7 @@ def test_it_is_over_when_what_was_refused_is_written(
     assert len(told(caplog)) == 1
     write(storage, file)
     write(storage, file)
-    assert told(caplog)[1:] == [("WARNING", f"{file}: the disk takes what is written again")]
+    assert told(caplog)[1:] == [("WARNING", f"{file}: writes to the disk succeed again")]
 
 
 def test_the_last_line_about_a_disk_that_is_almost_full_is_true(
@@ -153,5 +153,5 @@ def test_a_broker_that_is_stopped_while_the_disk_is_full_ends_in_order(
         assert [data.log(each).log_end_offset for each in PARTITIONS] == [10, 10]
     ((level, line),) = told(caplog)
     assert level == "ERROR"
-    assert "No space left on device: partitions could not be closed in order: a-0, b-0;" in line
-    assert "nothing that was acknowledged is lost" in line
+    assert "No space left on device: partitions could not be closed cleanly: a-0, b-0;" in line
+    assert "no acknowledged record is lost" in line

@@ -50,7 +50,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 def test_a_directory_that_is_none_of_a_brokers_is_refused(tmp_path: Path) -> None:
     (tmp_path / "topics.json").write_text('{"topics": 7}')
     (line,) = failing(tmp_path, 0)
-    assert "topics.json is not a broker's" in line
+    assert "topics.json is not a kohort broker's" in line
 
 
 def test_an_address_that_others_reach_must_be_permitted(tmp_path: Path) -> None:

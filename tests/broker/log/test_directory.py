@@ -175,7 +175,7 @@ def test_what_is_not_the_brokers_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes-delete").mkdir()
     directory = opened(tmp_path)
     directory.create_topic("photos", 3_000, {})
-    with pytest.raises(KafkaError, match="not of topic photos") as caught:
+    with pytest.raises(KafkaError, match="may not belong to topic photos") as caught:
         directory.log(TopicPartition("photos", 2024))
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     directory.delete_topics(["photos"])
@@ -258,7 +258,7 @@ def test_a_damaged_list_of_topics_is_proposed_anew(tmp_path: Path, content: byte
     directory.log(PARTITION).append(batch(b"1"), 0)
     directory.close()
     (tmp_path / "topics.json").write_bytes(content)
-    with pytest.raises(DataDirectoryError, match=r"the list of the topics, is damaged .* a copy"):
+    with pytest.raises(DataDirectoryError, match=r"the list of the topics, is damaged .* a backup"):
         opened(tmp_path)
     assert (tmp_path / "topics.json").read_bytes() == content
     (tmp_path / "topics.json.proposal").rename(tmp_path / "topics.json")
@@ -282,7 +282,7 @@ def test_a_damaged_identity_can_be_made_anew(tmp_path: Path, content: bytes) -> 
     opened(tmp_path).close()
     (tmp_path / "meta.properties").write_bytes(content)
     with pytest.raises(
-        DataDirectoryError, match=r"has no cluster\.id, or is damaged; put it back from a copy"
+        DataDirectoryError, match=r"has no cluster\.id, or is damaged; restore it from a backup"
     ):
         opened(tmp_path)
     (tmp_path / "meta.properties").unlink()
@@ -320,9 +320,9 @@ def failing_close(directory: DataDirectory, code: int, when: str) -> None:
 @pytest.mark.parametrize(
     ("code", "when", "meaning"),
     [
-        (errno.ENOSPC, "write", "nothing that was acknowledged is lost"),
-        (errno.EROFS, "write", "nothing that was acknowledged is lost"),
-        (errno.EIO, "fsync", "it is not known that they are on the disk"),
+        (errno.ENOSPC, "write", "no acknowledged record is lost"),
+        (errno.EROFS, "write", "no acknowledged record is lost"),
+        (errno.EIO, "fsync", "may not have reached the disk"),
     ],
 )
 def test_a_disk_that_takes_nothing_at_the_end_is_told_once(
@@ -335,7 +335,7 @@ def test_a_disk_that_takes_nothing_at_the_end_is_told_once(
         directory.log(partition).append(batch(b"1"), 0)
     failing_close(directory, code, when)
     (line,) = [each.getMessage() for each in caplog.records]
-    assert line.startswith(f"{os.strerror(code)}: partitions could not be closed in order: t-0, ")
+    assert line.startswith(f"{os.strerror(code)}: partitions could not be closed cleanly: t-0, ")
     assert " and 10 others; " in line
     assert meaning in line
     again = opened(tmp_path)

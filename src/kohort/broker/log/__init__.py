@@ -1,5 +1,5 @@
-"""The log of the embedded broker: Kafka's own file formats, one directory for each partition.
+"""The log of the embedded broker, in Kafka's file formats, with a directory per partition.
 
-Plain blocking calls, no event loop. Whatever `append` has returned for was handed to the operating
-system and survives the death of this process; `flush` makes it survive the machine's.
+Plain blocking calls, no event loop. When `append` returns, the records are with the operating
+system and survive the death of this process; after `flush` they survive that of the machine.
 """

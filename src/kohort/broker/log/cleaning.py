@@ -1,4 +1,4 @@
-"""A record batch with some of its records taken out."""
+"""Removes records from a record batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kohort.wire.records.header import (
     TimestampType,
 )
 
-# The fields that change, each by its place in the header.
+# The header fields that change, each with its position.
 _LENGTH = struct.Struct(">i"), 8
 _CRC = struct.Struct(">I"), 17
 _ATTRIBUTES = struct.Struct(">h"), 21
@@ -30,10 +30,10 @@ _COMPRESSION_MASK = 0x07
 def without(
     header: BatchHeader, batch: memoryview, records: Sequence[Record], stay: Sequence[bool]
 ) -> bytes:
-    """Return the batch with only those records that `stay`; without any it is a bare header.
+    """Return the batch with only the records to keep; without any it is a bare header.
 
-    The records that stay are copied as they are: base offset and base timestamp, which they count
-    from, do not change, nor do the last offset and the sequence numbers.
+    The records are copied unchanged, as base offset and base timestamp stay the same. So do the
+    last offset and the sequence numbers.
     """
     payload = decompress(header.compression, batch[HEADER_SIZE:]) if any(stay) else memoryview(b"")
     pieces = zip(_pieces(payload), stay, strict=False)
@@ -61,7 +61,7 @@ def _put(out: bytearray, field: tuple[struct.Struct, int], value: int) -> None:
 
 
 def _pieces(payload: memoryview) -> Iterator[memoryview]:
-    """Cut sound, decompressed records where their lengths say."""
+    """Split valid, decompressed records by their lengths."""
     at = 0
     while at < len(payload):
         start, length, shift = at, 0, 0
@@ -72,5 +72,5 @@ def _pieces(payload: memoryview) -> Iterator[memoryview]:
             shift += 7
             if byte < 0x80:
                 break
-        at += length >> 1  # zigzag, and a length is not negative
+        at += length >> 1  # zigzag encoded, and never negative
         yield payload[start:at]

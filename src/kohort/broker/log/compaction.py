@@ -1,12 +1,12 @@
-"""Compaction: of each key only the newest record is kept, as Kafka's log cleaner does.
+"""Compaction keeps only the newest record of each key, as Kafka's log cleaner does.
 
-Only closed segments are rewritten, oldest first: several that became small into one. A batch keeps
-its base offset, last offset and sequence numbers whatever is removed from it, and the last batch of
-each idempotent producer stays, if only as a header. Offsets have gaps afterwards.
+Only closed segments are rewritten, oldest first; several that became small are merged. A batch
+keeps its base offset, last offset and sequence numbers whatever is removed from it, and the last
+batch of each idempotent producer stays, if only as a header. This leaves gaps between offsets.
 
-Aborted records go, and count for no key. A transaction's marker stays while records that it commits
-do, or else they would be in a transaction without an end; and nothing is looked at beyond the last
-stable offset.
+Aborted records are removed, and do not count for their keys. The marker of a transaction stays as
+long as any record that it commits; without it, that transaction would seem open. Compaction ends at
+the last stable offset.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kohort.wire.records.header import BatchHeader, parse_header
 
 logger = logging.getLogger(__name__)
 
-# Memory for the keys of one pass; what does not fit waits for the next. An entry costs about 150
-# bytes beside its key.
+# Memory for the keys of one pass; the other keys wait for the next pass. An entry takes about 150
+# bytes plus its key.
 _KEYS_BYTES = 32 * 1024 * 1024
 _BYTES_PER_KEY = 150
 _MAX_INT32 = 0x7FFFFFFF
 
 
 def needs_compaction(log: PartitionLog) -> bool:
-    """Whether enough of a compacted log is new (`min.cleanable.dirty.ratio`)."""
+    """Whether enough of a compacted log is dirty (`min.cleanable.dirty.ratio`)."""
     closed = log.segments[:-1]
     if not log.config.compact or not closed or log.uncleanable:
         return False
@@ -43,31 +43,31 @@ def needs_compaction(log: PartitionLog) -> bool:
 
 
 def compact_due(logs: Iterable[PartitionLog], now_ms: int) -> Iterator[None]:
-    """Compact those logs that need it, a little at each step; see `compact`."""
+    """Compact the logs that need it, in small steps; see `compact`."""
     for log in logs:
         if not needs_compaction(log):
             continue
         try:
             yield from compact(log, now_ms)
         except KafkaError as error:
-            # What is behind the damage would not be copied, and so be lost.
+            # The records after the damage would not be copied, and so be lost.
             log.uncleanable = True
-            logger.error("%s is not compacted until a restart: %s", log.directory, error)
+            logger.error("%s is not compacted until the broker restarts: %s", log.directory, error)
 
 
 def compact(log: PartitionLog, now_ms: int) -> Iterator[None]:
-    """Compact the closed segments of a log, one batch at each step of the iterator.
+    """Compact the closed segments of a log, one batch per step of the iterator.
 
-    Readers see one group of segments after the other replaced. Leaving the iterator early is safe;
-    the next pass then begins again.
+    Readers see one group of segments after another replaced. The iterator can be abandoned safely;
+    the next pass then starts from the beginning.
 
     Args:
-        log: The log; anything may be done to it between two steps.
-        now_ms: Milliseconds since the epoch, for the age of tombstones.
+        log: The log; it may change in any way between two steps.
+        now_ms: Milliseconds since the epoch, to compute the age of tombstones.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE: the log is damaged, and as it was.
-        OSError: The disk is full, for instance; the log is sound.
+        KafkaError: CORRUPT_MESSAGE: the log is damaged; it has not changed.
+        OSError: The disk is full, for example; the log is intact.
     """
     closed = log.segments[:-1]
     keys = _Keys(log)
@@ -87,12 +87,12 @@ def compact(log: PartitionLog, now_ms: int) -> Iterator[None]:
     rewriting.finish()
     if rewriting.gave_up:
         return
-    # Only now: below this offset a tombstone goes without a look at what it stands for.
+    # Set last: below this offset, tombstones are removed without checking for older records.
     log.compacted_to = keys.end
 
 
 class _Keys:
-    """Where the newest record of each key is, in the part of the log that is new."""
+    """The offset of the newest record of each key, in the dirty part of the log."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.end = self._start = log.compacted_to
@@ -102,7 +102,7 @@ class _Keys:
         self._room = _KEYS_BYTES
 
     def learn(self, segments: Sequence[Segment]) -> Iterator[None]:
-        """Go through the new part, until its end or the end of memory; `end` says how far."""
+        """Read the dirty part up to its end or the memory limit; `end` is where this stopped."""
         for segment in segments:
             if segment.next_offset <= self._start:
                 continue
@@ -123,14 +123,14 @@ class _Keys:
                 self._newest[record.key] = record.offset
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the batch is part of a transaction that was aborted."""
+        """Whether the batch belongs to an aborted transaction."""
         if not header.is_transactional or header.producer_id not in self._aborted:
             return False
         known = self._aborted[header.producer_id]
         return any(each.first_offset <= header.base_offset < each.last_offset for each in known)
 
     def keeps(self, record: Record, keep_tombstones: bool) -> bool:
-        """Whether a record stays."""
+        """Whether to keep a record."""
         if record.offset >= self.end:
             return True
         if record.key is None or self._newest.get(record.key, -1) > record.offset:
@@ -139,9 +139,9 @@ class _Keys:
 
 
 class _Rewriting:
-    """Puts what stays of neighbouring segments into one, until that is half full.
+    """Copies what is kept of adjacent segments into one, until that is half full.
 
-    Segments may be deleted meanwhile; then it has given up, and the next pass begins again.
+    Segments may be deleted meanwhile; it gives up then, and the next pass starts over.
     """
 
     def __init__(self, log: PartitionLog, keys: _Keys) -> None:
@@ -149,11 +149,11 @@ class _Rewriting:
         self._keys = keys
         self._group: list[Segment] = []
         self._cleaned: Segment | None = None
-        self._unended: set[int] = set()  # producers of whose transaction records have stayed
+        self._unended: set[int] = set()  # producers with kept records of an open transaction
         self.gave_up = False
 
     def make_room_for(self, segment: Segment) -> None:
-        """Finish what was begun if another segment does not belong into it."""
+        """Finish the current segment if another one does not fit into it."""
         if self._cleaned is None:
             return
         half_full = 2 * self._cleaned.size > self._log.config.segment_bytes
@@ -163,7 +163,7 @@ class _Rewriting:
             self.finish()
 
     def add(self, segment: Segment, keep_tombstones: bool) -> Iterator[None]:
-        """Copy what stays of a segment, a batch at each step."""
+        """Copy what is kept of a segment, one batch per step."""
         if self._cleaned is None:
             self._cleaned = _new_segment(self._log, segment.base_offset)
         self._group.append(segment)
@@ -182,13 +182,13 @@ class _Rewriting:
                 break
 
     def _keeps_marker(self, header: BatchHeader, keep_tombstones: bool) -> bool:
-        """Whether a marker stays: it ends what has stayed, or readers may not have seen it yet."""
+        """Whether to keep a marker: it ends kept records, or readers may not have seen it yet."""
         ends = header.producer_id in self._unended
         self._unended.discard(header.producer_id)
         return ends or keep_tombstones or header.base_offset >= self._keys.end
 
     def finish(self) -> None:
-        """Swap, keeping the time of the last write, from which the age of tombstones counts."""
+        """Replace the segments; keep the time of the last write, as tombstones age from there."""
         if self._cleaned is None:
             return
         if any(segment not in self._log.segments for segment in self._group):
@@ -201,7 +201,7 @@ class _Rewriting:
         self._group, self._cleaned = [], None
 
     def give_up(self) -> None:
-        """Leave the segments as they are."""
+        """Leave the segments unchanged."""
         if self._cleaned is not None:
             self._cleaned.remove()
         self._group, self._cleaned = [], None
@@ -216,7 +216,7 @@ def _aborted(producers: ProducerStates) -> dict[int, list[AbortedBatches]]:
 
 
 def _new_segment(log: PartitionLog, base_offset: int) -> Segment:
-    """Begin a segment beside the log, where an abandoned pass may have left one."""
+    """Create a segment beside the log; an abandoned pass may have left one."""
     Segment(log.directory, base_offset, log.files, CLEANED_SUFFIX).remove()
     segment = Segment(log.directory, base_offset, log.files, CLEANED_SUFFIX)
     segment.create()
@@ -230,12 +230,12 @@ def _kept(
     producers: ProducerStates,
     keep_tombstones: bool,
 ) -> bytes | memoryview | None:
-    """Return what stays of a batch, None for nothing."""
+    """Return what is kept of a batch, or None."""
     if header.base_offset >= keys.end:
         return batch
     records = _records(batch)
     if not records and header.record_count:
-        return batch  # not readable, so nothing is known of it that could speak against it
+        return batch  # unreadable, so it is kept
     gone = keys.is_aborted(header)
     stay = [not gone and keys.keeps(record, keep_tombstones) for record in records]
     if records and all(stay):
@@ -246,7 +246,7 @@ def _kept(
 
 
 def _records(batch: memoryview) -> Sequence[Record]:
-    """Return the records; none of a batch that was taken before the topic was compacted, unread."""
+    """Return the records; none of an unreadable batch from before the topic was compacted."""
     try:
         return decode_records(batch)
     except RemoteProtocolError:

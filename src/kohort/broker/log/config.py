@@ -11,16 +11,16 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     """Settings of a partition's log, by Kafka's names.
 
     Attributes:
-        segment_bytes: A segment is closed when the next batch would make it larger.
-        max_message_bytes: Largest batch that is taken.
-        log_append_time: `message.timestamp.type=LogAppendTime`: the broker's clock counts.
+        segment_bytes: A segment is closed if the next batch would make it larger.
+        max_message_bytes: Largest batch that is accepted.
+        log_append_time: `message.timestamp.type=LogAppendTime`: the broker sets the timestamps.
         compact: `cleanup.policy` contains `compact`; each record must have a key.
-        delete: `cleanup.policy` contains `delete`; the two retention settings count.
-        retention_ms: Age at which a segment may go, -1 for never.
-        retention_bytes: Size above which the oldest segments may go, -1 for never.
-        delete_retention_ms: How long compaction keeps a tombstone, for readers to see it.
-        timestamp_after_max_ms: How far ahead of the broker's clock a record's timestamp may be.
-        min_cleanable_dirty_ratio: Part of a log that must be new before it is compacted again.
+        delete: `cleanup.policy` contains `delete`; the two retention settings apply.
+        retention_ms: Age at which segments may be deleted, -1 for never.
+        retention_bytes: Size above which the oldest segments may be deleted, -1 for no limit.
+        delete_retention_ms: How long compaction keeps tombstones, so that readers see them.
+        timestamp_after_max_ms: How far a record's timestamp may be ahead of the broker's clock.
+        min_cleanable_dirty_ratio: Share of a log that must be dirty before it is compacted.
     """
 
     segment_bytes: int = 128 * 1024 * 1024
@@ -36,10 +36,10 @@ class LogConfig(Struct, frozen=True, kw_only=True):
 
 
 def log_config(defaults: LogConfig, configs: Mapping[str, str]) -> LogConfig:
-    """Return the settings of a topic's logs: the broker's, and over them the topic's own.
+    """Return the settings of a topic's logs: the topic's own, and the broker's defaults.
 
     Raises:
-        ValueError: A setting is not a number, or the policy is none of Kafka's.
+        ValueError: A setting is not a number, or the cleanup policy is unknown.
     """
     policy = _policy(configs["cleanup.policy"]) if "cleanup.policy" in configs else None
     time_type = configs.get("message.timestamp.type")

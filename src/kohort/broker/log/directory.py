@@ -3,15 +3,15 @@
 .lock                 held while a broker uses the directory
 meta.properties       cluster id and node id, as Kafka writes them
 topics.json           the topics; replaced as a whole, so a crash cannot tear it
-topics.json.proposal  what folders say of the topics, when topics.json is missing
-topics.json.reserve   room for its next version, so that a full disk lets topics be deleted
-producer-ids          first producer id not handed out yet
-scram-credentials.json  what clients have set; read and written by `kohort.broker.net.credentials`
-<topic>-<partition>/  one log each, made when it is first used; `partition.metadata` says whose
+topics.json.proposal  the topics as far as folders show, if topics.json is missing
+topics.json.reserve   space for the next topics.json, so that a full disk lets topics be deleted
+producer-ids          the first producer id that is not reserved yet
+scram-credentials.json  set by clients; read and written by `kohort.broker.net.credentials`
+<topic>-<partition>/  a log, created on first use; `partition.metadata` has the topic's id
 <id>.<n>-delete/      partition n of the topic with this id, which is being deleted
-<topic>-<n>.<x>-stray/  a partition that topics.json does not know; kept
+<topic>-<n>.<x>-stray/  a partition that topics.json does not list; kept
 
-Other files and directories are never touched.
+The broker never touches other files and directories.
 """
 
 from __future__ import annotations
@@ -56,48 +56,45 @@ _TOPICS = "topics.json"
 _PROPOSAL = "topics.json.proposal"
 _PRODUCER_IDS = "producer-ids"
 _NODE_ID = 1
-# Ids are reserved on disk this many at a time; a crash wastes the rest, and none comes twice.
+# Number of ids reserved on disk at once; a crash wastes the rest, and no id is used twice.
 _PRODUCER_ID_BLOCK = 1000
-# Where the ids of a new directory may begin, in blocks: as numbers they fit into a float.
+# A new directory's ids start at one of this many blocks, so that ids can be read as a float.
 _PRODUCER_ID_STARTS = 2**42
-_PRODUCER_ID_LAST = 2**62  # half of the range of an id: it is never reached
-# How many partitions a log line names that could not be closed in order.
+_PRODUCER_ID_LAST = 2**62  # half of the range of an id, which is never reached
+# Number of partitions that a log line names.
 _NAMED = 20
 _CHECKED = "the next start checks them as after a crash"
 _UNMARKED = (
-    "the state of their producers and the note that they were closed in order were not written;"
-    f" nothing that was acknowledged is lost, and {_CHECKED}"
+    "their producer state and clean-shutdown marks were not written; no acknowledged record is"
+    f" lost, and {_CHECKED}"
 )
-_UNSYNCED = (
-    "their last records were acknowledged, and it is not known that they are on the disk;"
-    f" {_CHECKED}"
-)
+_UNSYNCED = f"their last records were acknowledged but may not have reached the disk; {_CHECKED}"
 
 
 class DataDirectoryError(KohortError):
-    """The data directory cannot be used, and why."""
+    """The data directory cannot be used, with the reason."""
 
 
 class DataDirectory:
-    """Everything a broker keeps. Not safe for several threads; the broker has one.
+    """All data of a broker. Not thread-safe; the broker has one thread.
 
     Attributes:
-        path: Where it is.
-        cluster_id: Kafka's id of the cluster, made with the directory.
-        topics: The topics by name; for reading.
+        path: The directory.
+        cluster_id: Kafka's cluster id, created with the directory.
+        topics: The topics by name; read-only.
     """
 
     def __init__(self, path: Path, defaults: LogConfig, max_open_files: int = 256) -> None:
-        """Take possession of the directory, which is made if it is not there.
+        """Lock and open the directory, and create it if it is missing.
 
         Args:
             path: The directory.
-            defaults: Settings of logs whose topic does not say otherwise.
-            max_open_files: Bound on open descriptors.
+            defaults: Settings of logs that their topic does not override.
+            max_open_files: Maximum number of open descriptors.
 
         Raises:
-            DataDirectoryError: Another broker holds it, what is in it is not a broker's, or the
-                operating system refuses.
+            DataDirectoryError: Another broker uses the directory, it is not a broker's, or an
+                operating system call failed.
         """
         self.path = path
         self._defaults = defaults
@@ -133,7 +130,7 @@ class DataDirectory:
         return lock
 
     def _free_lock(self) -> None:
-        # Closing is not enough: a child that this process is about to start has the file open, too.
+        # Closing the file is not enough: a child process being started may have it open, too.
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         os.close(self._lock)
 
@@ -147,10 +144,10 @@ class DataDirectory:
     # ------------------------------------------------------------------------------- topics
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Add a topic; its partitions' directories appear when they are first used.
+        """Add a topic; the directories of its partitions are created on first use.
 
         Raises:
-            KafkaError: TOPIC_ALREADY_EXISTS, or KAFKA_STORAGE_ERROR and there is no topic.
+            KafkaError: TOPIC_ALREADY_EXISTS, or KAFKA_STORAGE_ERROR, and the topic is not created.
         """
         if name in self.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, name)
@@ -169,7 +166,7 @@ class DataDirectory:
             self._store_topics(self.topics | added)
 
     def change_topics(self, topics: Iterable[Topic]) -> None:
-        """Replace what is stored of topics: more partitions, or other settings.
+        """Store topics with more partitions or other settings.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, and nothing has changed.
@@ -184,14 +181,14 @@ class DataDirectory:
                 log.config = log_config(self._defaults, topic.configs)
 
     def delete_topics(self, names: Collection[str]) -> None:
-        """Remove topics and their records.
+        """Delete topics with their records.
 
-        They are gone at the instant the list of topics is replaced, which needs no room on the
-        disk. Their folders are marked before it: the next start after a crash removes these, or
-        takes the marks back.
+        The topics are gone at the instant the list of topics is replaced, which needs no disk
+        space. Their folders are marked before that: after a crash, the next start removes marked
+        folders, or unmarks them if the topic still exists.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, and the topics are still there.
+            KafkaError: KAFKA_STORAGE_ERROR, and the topics still exist.
         """
         left = {name: topic for name, topic in self.topics.items() if name not in names}
         doomed = [topic for name, topic in self.topics.items() if name in names]
@@ -209,7 +206,7 @@ class DataDirectory:
         self._reserve.keep()
 
     def _tidy_folders(self) -> None:
-        """Remove what was marked, and set unknown folders aside; a start does the rest."""
+        """Remove marked folders, and move unknown ones aside; the next start does the rest."""
         remove_marked(self.path, self.topics)
         set_strays_aside(self.path, self.topics)
 
@@ -235,7 +232,7 @@ class DataDirectory:
             if (self.path / _META).exists():
                 raise DataDirectoryError(
                     f"{self.path} is a data directory of Apache Kafka ({_META} without {_TOPICS}); "
-                    f"choose another one, or put {_TOPICS} back if it was lost"
+                    f"choose another directory, or restore {_TOPICS} if it was lost"
                 )
             return {}
         try:
@@ -243,22 +240,22 @@ class DataDirectory:
         except ValueError as error:
             if has_served:
                 raise self._without_topics(f"is damaged ({error})") from error
-            raise DataDirectoryError(f"{path} is not a broker's: {error}") from error
+            raise DataDirectoryError(f"{path} is not a kohort broker's: {error}") from error
 
     def _without_topics(self, what: str) -> DataDirectoryError:
-        """Return the error of a directory that has lost its list of topics.
+        """Return the error for a directory that has lost its list of topics.
 
-        The folders do not know settings, and without its retention a topic may lose its records:
-        so they make a proposal that a person has to complete.
+        The folders do not show settings, and a topic that loses its retention may lose records. So
+        they only yield a proposal, which a person has to complete.
         """
         found = topics_in_folders(self.path)
         proposal = self.path / _PROPOSAL
         replace_file(proposal, as_json(found))
         return DataDirectoryError(
-            f"{self.path}: {_TOPICS}, the list of the topics, {what}; put it back from a copy. "
-            f"Without a copy, complete {proposal}, which has the {len(found)} topics that the "
-            "folders of partitions name: correct the numbers of partitions (those that were never "
-            "used have no folder) and add the settings of topics (configs), which no folder knows; "
+            f"{self.path}: {_TOPICS}, the list of the topics, {what}; restore it from a backup. "
+            f"Without a backup, complete {proposal}, which lists the {len(found)} topics found in "
+            "partition folders: correct the partition counts (partitions that were never used "
+            "have no folder) and add the topics' settings (configs), which are in no folder; "
             f"then rename it to {_TOPICS}"
         )
 
@@ -284,7 +281,7 @@ class DataDirectory:
 
     @property
     def storage(self) -> Storage:
-        """What tells of operations that the operating system refuses."""
+        """Reports errors of the operating system."""
         return self._files.storage
 
     @property
@@ -293,11 +290,11 @@ class DataDirectory:
         return self._logs
 
     def has_log(self, partition: TopicPartition) -> bool:
-        """Whether a partition was ever written to, without opening it."""
+        """Whether a partition was ever written to; does not open it."""
         return self._directory_of(partition).is_dir()
 
     def size_on_disk(self, partition: TopicPartition) -> int:
-        """Return the bytes of a partition's segments, without opening its log."""
+        """Return the total size of a partition's segments in bytes, without opening its log."""
         files = self._directory_of(partition).glob("*.log")
         return sum(file.stat().st_size for file in files)
 
@@ -312,16 +309,16 @@ class DataDirectory:
             text = path.read_bytes().decode(errors="replace")
             lines = (line.partition("=") for line in text.splitlines())
             known = {key.strip(): value.strip() for key, _, value in lines}
-            is_whole = known.get("node.id") == str(_NODE_ID)  # the last line that is written
+            is_whole = known.get("node.id") == str(_NODE_ID)  # written last
             if not is_whole or not _CLUSTER_ID.fullmatch(known.get("cluster.id", "")):
                 raise DataDirectoryError(
-                    f"{path} has no cluster.id, or is damaged; put it back from a copy, or remove "
+                    f"{path} has no cluster.id, or is damaged; restore it from a backup, or remove "
                     "it if the directory is a broker's: clients then see a new cluster id"
                 )
             return known["cluster.id"]
         cluster_id = kafka_uuid(uuid.uuid4())
         if not (self.path / _TOPICS).exists():
-            self._store_topics({})  # first, for what has only the other file is Apache Kafka's
+            self._store_topics({})  # first: a directory with only meta.properties is Apache Kafka's
         content = f"version=1\ncluster.id={cluster_id}\nnode.id={_NODE_ID}\n"
         replace_file(path, content.encode())
         return cluster_id
@@ -329,7 +326,7 @@ class DataDirectory:
     # ------------------------------------------------------------------------------- producer ids
 
     def next_producer_id(self) -> int:
-        """Return a producer id that no producer of this directory ever had.
+        """Return a producer id that no producer of this directory has had.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -349,8 +346,8 @@ class DataDirectory:
             return _new_ids()
         except ValueError:
             logger.error(
-                "%s is damaged: it does not hold the first producer id that was never given out;"
-                " new producers get ids from a random number on, so that none is given out twice,"
+                "%s is damaged, so the first unused producer id is unknown;"
+                " new producers get ids from a random number on, so that no id is used twice,"
                 " and no record is lost",
                 self.path / _PRODUCER_IDS,
             )
@@ -359,16 +356,16 @@ class DataDirectory:
     # ------------------------------------------------------------------------------- end
 
     def flush(self) -> None:
-        """Make everything that was appended survive the machine (fsync).
+        """Write everything that was appended to the disk (fsync).
 
         Raises:
-            OSError: The disk did not take it.
+            OSError: A write failed.
         """
         for log in self._logs.values():
             log.flush()
 
     def close(self) -> None:
-        """Flush and let go of the directory; the log names what the disk does not take."""
+        """Flush and release the directory; errors of the disk are logged."""
         try:
             _close_all(self._logs)
         finally:
@@ -378,19 +375,19 @@ class DataDirectory:
 
 
 def _new_ids() -> int:
-    """Return where producer ids begin if it is not known which were given out.
+    """Return the start of the producer ids if it is unknown which ones were used.
 
-    A producer that outlives a broker may come to a new one at the same address: the ids of the new
-    one's producers must be others, or their records pass for repetitions.
+    A producer that outlives a broker may connect to a new one at the same address. The new broker's
+    ids must differ, or new records would be taken for duplicates.
     """
     return secrets.randbelow(_PRODUCER_ID_STARTS) * _PRODUCER_ID_BLOCK
 
 
 def _reserved_ids(content: bytes) -> int:
-    """Read the first producer id that is not reserved.
+    """Read the first producer id that is not reserved yet.
 
     Raises:
-        ValueError: It is none; a shorter number, as a damaged file may have, is no whole block.
+        ValueError: The content is invalid: a truncated number, for example, is no whole block.
     """
     reserved = int(content)
     if not 0 < reserved <= _PRODUCER_ID_LAST or reserved % _PRODUCER_ID_BLOCK:
@@ -399,7 +396,7 @@ def _reserved_ids(content: bytes) -> int:
 
 
 class _Cause(Struct, frozen=True):
-    """Why logs could not be closed in order, and what that means for them."""
+    """Why logs could not be closed cleanly, and what that means for them."""
 
     reason: str
     meaning: str
@@ -407,7 +404,7 @@ class _Cause(Struct, frozen=True):
 
 
 def _close_all(logs: Mapping[TopicPartition, PartitionLog]) -> None:
-    """Close logs, and tell each cause once for which some could not be closed in order."""
+    """Close logs; if some cannot be closed cleanly, log each cause once."""
     failed: dict[_Cause, list[TopicPartition]] = {}
     for partition, log in logs.items():
         try:
@@ -418,7 +415,7 @@ def _close_all(logs: Mapping[TopicPartition, PartitionLog]) -> None:
             failed.setdefault(cause, []).append(partition)
     for cause, partitions in failed.items():
         logger.error(
-            "%s: partitions could not be closed in order: %s; %s; %s",
+            "%s: partitions could not be closed cleanly: %s; %s; %s",
             cause.reason,
             _listed(partitions),
             cause.meaning,

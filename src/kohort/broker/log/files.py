@@ -1,4 +1,4 @@
-"""Files: a cache of open ones, reads, and replacements that survive a crash or a full disk."""
+"""Files: a cache of open descriptors, reads, and replacements that survive a crash or full disk."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kohort.broker.log.storage import Storage
 
 
 class FileCache:
-    """Keeps the most recently used files open, up to a bound.
+    """Keeps the most recently used files open, up to a limit.
 
     Attributes:
-        storage: Tells what the operating system refuses.
+        storage: Reports errors of the operating system.
     """
 
     def __init__(self, max_open: int = 256) -> None:
-        """Keep at most `max_open` descriptors open at once."""
+        """Keep at most `max_open` descriptors open."""
         self.storage = Storage()
         self._max_open = max_open
         self._open: OrderedDict[Path, int] = OrderedDict()
@@ -28,8 +28,8 @@ class FileCache:
         """Return a descriptor for reading and appending; valid until the next call.
 
         Raises:
-            OSError: It cannot be opened; a file that is not there is made only if `create` says so,
-                so that reading a removed segment does not bring an empty one back.
+            OSError: The file cannot be opened. Without `create` a missing file is not created, so
+                that reading a removed segment does not leave an empty one.
         """
         descriptor = self._open.get(path)
         if descriptor is not None:
@@ -43,7 +43,7 @@ class FileCache:
         return descriptor
 
     def forget(self, path: Path) -> None:
-        """Close a file, because it is about to be renamed, replaced or removed."""
+        """Close a file before it is renamed, replaced or removed."""
         descriptor = self._open.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -54,19 +54,19 @@ class FileCache:
             os.close(self._open.popitem()[1])
 
 
-# A mapping costs two system calls and counts against a limit of the operating system (65,530 on
-# Linux), so only what is large is mapped.
+# A mapping takes two system calls and counts against a limit of the operating system (65,530 on
+# Linux), so only large parts are mapped.
 _WORTH_MAPPING_BYTES = 64 * 1024
 
 
 def read_at(descriptor: int, position: int, size: int) -> bytes | memoryview:
-    """Return `size` bytes of a file from `position` on.
+    """Return `size` bytes of a file, starting at `position`.
 
-    Much is not copied: the file is mapped, for as long as the view lives. The part must not be cut
-    off meanwhile; removing or replacing the file does no harm.
+    Large parts are not copied: the file is mapped for as long as the view exists. Meanwhile the
+    file must not be truncated; it may be removed or replaced.
 
     Raises:
-        OSError: They cannot be read, or a large part is not all there.
+        OSError: The part cannot be read, or a large one extends past the end of the file.
     """
     if size < _WORTH_MAPPING_BYTES:
         return os.pread(descriptor, size, position)
@@ -75,20 +75,20 @@ def read_at(descriptor: int, position: int, size: int) -> bytes | memoryview:
         mapped = mmap.mmap(
             descriptor, position + size - start, access=mmap.ACCESS_READ, offset=start
         )
-    except ValueError as error:  # the file ends earlier
+    except ValueError as error:  # the file ends before that
         raise OSError(str(error)) from error
     return memoryview(mapped)[position - start :]
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of `data`; a file opened for appending grows by exactly that."""
+    """Write all of `data`; a file opened for appending grows by its length."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive the machine: renames and new files count after it."""
+    """Sync a directory, so that renames and new files survive a crash of the machine."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -97,7 +97,7 @@ def sync_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Replace a small file so that a crash leaves either the old content or the new."""
+    """Replace a small file; after a crash it has either its old content or the new one."""
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
@@ -109,15 +109,17 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     sync_directory(path.parent)
 
 
-# The reserve grows in steps of this size.
+# The size of the reserve is a multiple of this.
 _STEP_BYTES = 16 * 1024
 
 
 class Reserve:
-    """A file beside another one, at least as large, whose blocks that one takes over in need.
+    """Preallocated disk space for replacing a file when the disk is full.
+    The space is a second file, at least as large as the target: new content is written into it, and
+    it is then renamed over the target.
 
     Args:
-        target: The file that must be replaced when nothing more can be written.
+        target: The file to replace.
     """
 
     def __init__(self, target: Path) -> None:
@@ -126,11 +128,11 @@ class Reserve:
 
     @property
     def is_there(self) -> bool:
-        """Whether the file is there, which only a broker of this kind makes."""
+        """Whether the reserve exists; only kohort's broker creates it."""
         return self._path.exists()
 
     def keep(self) -> None:
-        """Have as much room as the target has now; without space for that it is tried later."""
+        """Make the reserve as large as the target; if the disk is full, a later call retries."""
         with suppress(OSError):
             wanted = (self._target.stat().st_size // _STEP_BYTES + 1) * _STEP_BYTES
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -144,10 +146,10 @@ class Reserve:
                 os.close(descriptor)
 
     def replace_target(self, content: bytes) -> None:
-        """Replace the target, without new blocks; a crash leaves its old content or the new.
+        """Replace the target without new disk blocks; a crash leaves its old content or the new.
 
         Raises:
-            OSError: There is no reserve, or the disk does not take even this.
+            OSError: There is no reserve, or even this write failed.
         """
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:

@@ -1,11 +1,11 @@
 """Sparse indexes of a segment, in Kafka's formats.
 
 `.index` maps a relative offset to a position in the segment: int32, int32. `.timeindex` maps a
-timestamp to a relative offset: int64, int32. Both grow with the segment and are read by binary
-search straight from the file, so an index costs no memory however large the log is.
+timestamp to a relative offset: int64, int32. Both grow with the segment, and binary search reads
+them directly from the file, so an index needs no memory whatever the size of the log.
 
-An index is only a shortcut. It is never synced, and a reader checks that an entry leads to the
-batch it names; `Segment` builds an index that lies again.
+An index is only a shortcut. It is never synced. Readers check that an entry leads to the batch it
+names; `Segment` rebuilds an index with wrong entries.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kohort.broker.log.files import FileCache, write_all
 
 
 class SparseIndex:
-    """Entries of two fields, both ascending, appended at the end of a file."""
+    """Entries of two ascending fields, appended to a file."""
 
     def __init__(self, path: Path, files: FileCache, layout: str) -> None:
-        """Open the index if there is one; `layout` is the `struct` format of an entry."""
+        """Open the index if it exists; `layout` is the `struct` format of an entry."""
         self.path = path
         self._files = files
         self._entry = struct.Struct(layout)
         size = path.stat().st_size if path.exists() else 0
         self._count = size // self._entry.size
-        # A torn last entry is dropped; the rest of the index is as good as it was.
+        # A torn last entry is dropped; the others are still valid.
         self._torn = size % self._entry.size != 0
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class SparseIndex:
         return self._count
 
     def __getitem__(self, number: int) -> tuple[int, int]:
-        """Return an entry by its number, from 0."""
+        """Return an entry by its number, counted from 0."""
         size = self._entry.size
         data = os.pread(self._files.descriptor(self.path), size, number * size)
         if len(data) < size:
@@ -44,10 +44,10 @@ class SparseIndex:
         return key, value
 
     def append(self, key: int, value: int) -> None:
-        """Add an entry whose fields are not below the last one's.
+        """Append an entry whose fields are not below those of the last one.
 
         Raises:
-            OSError: It could not be written; the index is as it was.
+            OSError: The write failed; the index is unchanged.
         """
         descriptor = self._files.descriptor(self.path, create=True)
         if self._torn:
@@ -61,9 +61,9 @@ class SparseIndex:
         self._count += 1
 
     def floor(self, wanted: int, field: int = 0) -> tuple[int, int] | None:
-        """Return the last entry whose `field` (0 or 1) is at most `wanted`, None without one."""
+        """Return the last entry whose `field` (0 or 1) is at most `wanted`, or None."""
         last = self.last()
-        if last is None or last[field] <= wanted:  # most readers are at the end
+        if last is None or last[field] <= wanted:  # most readers read at the end
             return last
         low, high = 0, self._count - 1
         while low < high:
@@ -75,11 +75,11 @@ class SparseIndex:
         return self[low - 1] if low else None
 
     def last(self) -> tuple[int, int] | None:
-        """Return the last entry."""
+        """Return the last entry, or None."""
         return self[self._count - 1] if self._count else None
 
     def clear(self) -> None:
-        """Remove every entry, before the index is built again."""
+        """Remove all entries, before the index is rebuilt."""
         os.ftruncate(self._files.descriptor(self.path, create=True), 0)
         self._count = 0
         self._torn = False

@@ -1,4 +1,4 @@
-"""Files that were removed from a data directory: what is left of them, and how to report it."""
+"""Missing files of a data directory: what the other files tell about them, and log lines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kohort.broker.log.topic import Topic
 logger = logging.getLogger(__name__)
 
 _FILE_OF_SEGMENT = re.compile(r"(\d{20})\.(?!producers).*")
-# How each kind of index is opened, and which field of an entry is the relative offset.
+# For each kind of index, its constructor and the entry field that is the relative offset.
 _INDEXES = {".index": (offset_index, 0), ".timeindex": (time_index, 1)}
 
 
 def topics_in_folders(path: Path) -> list[Topic]:
-    """Return the topics that the folders of partitions name, as far as these know them.
+    """Return the topics that can be inferred from the folders of partitions.
 
-    The settings of the topics and the partitions that were never used are not among it.
+    Settings of topics and partitions that were never used cannot be inferred.
     """
     found: dict[str, Topic] = {}
     for folder, name, number in sorted(folders(path)):
@@ -36,26 +36,26 @@ def topics_in_folders(path: Path) -> list[Topic]:
 
 
 def tell_emptied(folder: Path) -> None:
-    """Tell of the folder of a partition whose log files are gone; it was made before."""
+    """Log that the log files of a folder are gone, which was created before."""
     if not any(folder.glob("*.log")):
         logger.error(
-            "%s: there is no log file, and the partition begins at offset 0: its records are lost,"
-            " unless the broker ended while it made this folder; if there is a copy, stop the"
-            " broker and put it back",
+            "%s: there is no log file, so the partition starts at offset 0 and its records are"
+            " lost, unless the broker ended while it created this folder; if you have a backup,"
+            " stop the broker and restore it",
             folder,
         )
 
 
 def left_by_segments(folder: Path, bases: Collection[int], files: FileCache) -> dict[str, int]:
-    """Return what is left of segments whose log files are gone.
+    """Return the remaining files of segments whose log files are gone.
 
     Args:
-        folder: The partition's.
+        folder: Folder of the partition.
         bases: Base offsets of the segments that have a log file.
-        files: Where descriptors come from.
+        files: The cache of descriptors.
 
     Returns:
-        By name of the file that is left: the offset up to which it says that there were records.
+        For each remaining file, by name, the offset up to which it shows that there were records.
     """
     found: dict[str, int] = {}
     for path in folder.iterdir():
@@ -66,7 +66,7 @@ def left_by_segments(folder: Path, bases: Collection[int], files: FileCache) -> 
 
 
 def _indexed(path: Path, files: FileCache) -> int:
-    """Return the relative offset after the last entry, 0 if the file is no index or has none."""
+    """Return the relative offset after the last entry, or 0 if the index is empty or invalid."""
     if path.suffix not in _INDEXES:
         return 0
     opened, field = _INDEXES[path.suffix]
@@ -78,20 +78,20 @@ def _indexed(path: Path, files: FileCache) -> int:
 
 
 def tell_missing(folder: Path, end: int, known: Mapping[str, int]) -> None:
-    """Tell of a log that ends earlier than other files of its folder say.
+    """Log that a log ends before the end that other files of its folder show.
 
     Args:
-        folder: The partition's.
-        end: The log's end offset.
-        known: Offsets up to which the other files say that there were records, by their names.
+        folder: Folder of the partition.
+        end: End offset of the log.
+        known: Offsets up to which other files show that there were records, by file name.
     """
     witness = max(known, key=lambda name: known[name], default="")
     if witness and known[witness] > end:
         logger.error(
-            "%s: the log ends at offset %d, although there were at least records up to offset"
-            " %d (see %s): files of segments (*.log) are missing, or the machine failed"
-            " before they were on disk; new records get these offsets again; if there is a copy,"
-            " stop the broker and put it back",
+            "%s: the log ends at offset %d, but there were records up to at least offset %d"
+            " (see %s): segment files (*.log) are missing, or the machine failed before they"
+            " were on disk; new records get these offsets again; if you have a backup, stop the"
+            " broker and restore it",
             folder,
             end,
             known[witness],

@@ -1,12 +1,12 @@
-"""The log of one partition: segments in a row, appended at the end, read from anywhere.
+"""The log of one partition: a sequence of segments, appended at the end, read from anywhere.
 
-Beside the segments a partition's directory holds
-<offset>.producers  the idempotent producers' state before an offset
-clean-shutdown      the last segment, its size and the end offset, all of it synced; gone once the
+Beside the segments, the directory of a partition contains
+<offset>.producers  the state of idempotent producers before an offset
+clean-shutdown      the last segment, its size and the end offset, all synced; removed before the
                     log is written again
-log-start-offset    where readers begin, if records were deleted before it
-swap                what compaction is about to replace
-<segment>.cut-at-N  what was cut off a damaged segment
+log-start-offset    the first readable offset, if records before it were deleted
+swap                the segments that compaction is replacing
+<segment>.cut-at-N  the bytes cut off a damaged segment
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ logger = logging.getLogger(__name__)
 __all__ = ["CLEANED_SUFFIX", "LEADER_EPOCH", "Appended", "LogConfig", "PartitionLog"]
 
 LEADER_EPOCH = 0
-"""The one broker there is leads each partition from its creation on."""
+"""The only broker leads each partition from its creation on."""
 
 CLEANED_SUFFIX = ".cleaned"
-"""Ends the names of files that compaction is writing."""
+"""Suffix of files that compaction is writing."""
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _SNAPSHOT = ".producers"
@@ -54,13 +54,14 @@ _SWAP_FILE = "swap"
 
 
 class Appended(Struct, frozen=True):
-    """Where a batch went.
+    """The result of an append.
 
     Attributes:
-        base_offset: Offset of its first record; of the first time when it is a duplicate.
-        next_offset: Offset after the log's last record now.
-        append_time: Milliseconds since the epoch that the records bear, -1 when they keep theirs.
-        duplicate: Whether the batch stood in the log before and was not appended again.
+        base_offset: Offset of the batch's first record; for a duplicate, that of the first append.
+        next_offset: The log's end offset.
+        append_time: Timestamp of the records in milliseconds since the epoch, -1 if it is their
+            own.
+        duplicate: Whether the log had the batch already, so that it was not appended again.
     """
 
     base_offset: int
@@ -70,21 +71,21 @@ class Appended(Struct, frozen=True):
 
 
 class PartitionLog:
-    """One partition. Not safe for several threads; the broker has one.
+    """The log of a partition. Not thread-safe; the broker has one thread.
 
     Attributes:
-        directory: Where it is.
+        directory: Directory of the partition.
         config: Its settings; may be replaced at any time.
-        cut_bytes: How much opening cut off the end: half-written in a crash, or damaged.
-        producers: State of the producers, their transactions in this partition included.
-        files: Where its descriptors come from.
-        log_start_offset: First offset that can be read.
-        compacted_to: Offset below which compaction has seen each record.
-        uncleanable: Whether compaction has met damage, and leaves the log alone.
+        cut_bytes: Bytes that opening cut off the end: torn by a crash, or damaged.
+        producers: State of the producers, including their transactions in this partition.
+        files: The cache of descriptors.
+        log_start_offset: First readable offset.
+        compacted_to: Offset below which compaction has seen every record.
+        uncleanable: Whether compaction has found damage, and skips the log.
     """
 
     def __init__(self, directory: Path, config: LogConfig, files: FileCache) -> None:
-        """Open the log in `directory`, which is made if it is not there.
+        """Open the log in `directory`, which is created if it is missing.
 
         Raises:
             OSError: A file cannot be read or written.
@@ -111,12 +112,12 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """Offset after the last record; also the high watermark, because there are no replicas."""
+        """Offset after the last record; also the high watermark, as there are no replicas."""
         return self._segments[-1].next_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Offset before which every transaction has ended: how far committed records are read."""
+        """Offset before which every transaction has ended; committed reads stop there."""
         first_open = self.producers.first_open
         if first_open is None:
             return self.log_end_offset
@@ -124,17 +125,17 @@ class PartitionLog:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """Total size of the segments in bytes."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def is_flushed(self) -> bool:
-        """Whether everything that was appended survives the machine."""
+        """Whether everything that was appended is synced to the disk."""
         return not self._unflushed
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments, oldest first; the last is the one that grows."""
+        """The segments, oldest first; the last one is open for appends."""
         return tuple(self._segments)
 
     # ------------------------------------------------------------------------------- opening
@@ -149,7 +150,7 @@ class PartitionLog:
         return segments
 
     def _open_last(self) -> ProducerStates:
-        """Open the segment that grows: at once after a shutdown in order, else batch by batch."""
+        """Open the last segment: at once after a clean shutdown, else batch by batch."""
         last, mark = self._segments[-1], read_mark(self.directory / _CLEAN_FILE)
         if mark is not None and mark[0] == last.base_offset:
             is_whole, self.cut_bytes = open_closed(last, *mark[1:])
@@ -167,20 +168,20 @@ class PartitionLog:
     def _tell_missing(self, mark: list[int] | None) -> None:
         bases = {segment.base_offset for segment in self._segments}
         known = left_by_segments(self.directory, bases, self.files)
-        if not self.cut_bytes:  # else the loss of the last segment is reported
+        if not self.cut_bytes:  # else the damage to the last segment is logged
             known |= {path.name: offset for offset, path in self._snapshots()}
             known[_START_FILE] = self._stored_start()
             known[_CLEAN_FILE] = mark[2] if mark is not None and len(mark) > 2 else 0
         tell_missing(self.directory, self.log_end_offset, known)
 
     def _drop_snapshots(self) -> None:
-        """Remove snapshots of producers that speak of batches that were cut off."""
+        """Remove snapshots of producers that refer to batches that were cut off."""
         for offset, path in self._snapshots():
             if offset > self.log_end_offset:
                 path.unlink()
 
     def _producers_at(self, end: int) -> ProducerStates:
-        """Fold the producers' state before an offset from a snapshot and the batches after it."""
+        """Return the producers' state at an offset, from a snapshot and the batches after it."""
         producers, start = ProducerStates(), 0
         for offset, path in self._snapshots():
             if offset <= end:
@@ -206,18 +207,18 @@ class PartitionLog:
     # ------------------------------------------------------------------------------- writing
 
     def append(self, records: Buffer, now_ms: int, *, by_coordinator: bool = False) -> Appended:
-        """Append the one batch that `records` holds, as a producer sent it.
+        """Append the single batch in `records`, as a producer sent it.
 
         Args:
             records: One record batch; its offsets count from 0.
             now_ms: Milliseconds since the epoch.
-            by_coordinator: Whether the group coordinator writes it for a producer, whose sequence
-                numbers count its own batches only.
+            by_coordinator: Whether the group coordinator writes the batch on behalf of a producer,
+                whose sequence numbers count only its own batches.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, a
-                sequence error of an idempotent producer, or KAFKA_STORAGE_ERROR when it could not
-                be written. In every case the log is as it was before.
+                sequence error of an idempotent producer, or KAFKA_STORAGE_ERROR if the write
+                failed. In every case the log is unchanged.
         """
         header, batch = only_batch(records, self.config)
         known = None if by_coordinator else self.producers.check(header)
@@ -235,15 +236,15 @@ class PartitionLog:
         return Appended(base_offset, self.log_end_offset, stamp, duplicate=False)
 
     def append_marker(self, marker: Marker, now_ms: int) -> None:
-        """End a producer's transaction.
+        """Append a marker, which ends a producer's transaction.
 
         Args:
-            marker: How it ends.
+            marker: The marker.
             now_ms: Milliseconds since the epoch.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH where a later epoch has written, or
-                KAFKA_STORAGE_ERROR; the log is as it was.
+            KafkaError: INVALID_PRODUCER_EPOCH if the producer has written with a later epoch, or
+                KAFKA_STORAGE_ERROR; the log is unchanged.
         """
         self.producers.check_marker(marker.producer_id, marker.producer_epoch)
         batch = memoryview(encode_marker(marker, now_ms))
@@ -267,10 +268,10 @@ class PartitionLog:
             self._marked_clean = False
 
     def roll(self) -> Segment:
-        """Close the last segment, so that it survives the machine, and start a new one.
+        """Close the last segment, sync it to the disk, and start a new one.
 
         Raises:
-            OSError: It could not be done; the log goes on in its last segment.
+            OSError: It failed; the log continues in its last segment.
         """
         finished = self._segments[-1]
         if finished.size == 0:
@@ -284,7 +285,7 @@ class PartitionLog:
         return fresh
 
     def _write_snapshot(self) -> None:
-        """Keep the producers' state; the snapshot before the last segment is enough beside it."""
+        """Write a snapshot of the producers; only the one of the last segment is kept beside it."""
         target = self.directory / f"{self.log_end_offset:020d}{_SNAPSHOT}"
         replace_file(target, self.producers.to_json())
         base = self._segments[-1].base_offset
@@ -293,10 +294,10 @@ class PartitionLog:
                 path.unlink()
 
     def flush(self) -> None:
-        """Make everything that was appended survive the machine (fsync).
+        """Write everything that was appended to the disk (fsync).
 
         Raises:
-            OSError: The disk did not take it.
+            OSError: A write failed.
         """
         if self._unflushed:
             self._segments[-1].flush()
@@ -312,16 +313,16 @@ class PartitionLog:
         at_least_one: bool = True,
         before: int | None = None,
     ) -> bytes | memoryview:
-        """Return whole batches from the one that holds `offset` on, of one segment.
+        """Return whole batches of one segment, starting with the one that contains `offset`.
 
         Args:
-            offset: Where to begin; at the end there is nothing.
-            max_bytes: How much to return at most.
-            at_least_one: Whether the first batch comes back however large it is.
-            before: Return only batches that end before this offset; None: there is no limit.
+            offset: Where to begin; the result is empty at the end of the log.
+            max_bytes: Maximum number of bytes to return.
+            at_least_one: Whether to return the first batch even if it is larger than that.
+            before: Return only batches that end before this offset; None: no limit.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE where the log is damaged, or
+            KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE if the log is damaged, or
                 KAFKA_STORAGE_ERROR.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -340,7 +341,7 @@ class PartitionLog:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Tell damage that a reader meets, once."""
+        """Log damage that a reader meets, once."""
         with self.files.storage.reading(self.directory):
             try:
                 yield
@@ -355,10 +356,10 @@ class PartitionLog:
         return max(number - 1, 0)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after `timestamp`, None if none.
+        """Return (offset, timestamp) of the first record at or after `timestamp`, or None.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE when a batch cannot be read, or
+            KafkaError: CORRUPT_MESSAGE if a batch cannot be read, or
                 KAFKA_STORAGE_ERROR.
         """
         with self._reading():
@@ -370,7 +371,7 @@ class PartitionLog:
             return newest(self._segments, self.log_start_offset)
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield every batch, oldest first; for loading state that is a fold of the log.
+        """Yield every batch, oldest first, to rebuild state from the log.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE: the log is damaged.
@@ -381,10 +382,10 @@ class PartitionLog:
     # ------------------------------------------------------------------------------- removing
 
     def delete_records(self, before: int) -> None:
-        """Make `before` the first offset that can be read; whole segments below it are removed.
+        """Make `before` the first readable offset; whole segments below it are removed.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE when it is beyond the end, or KAFKA_STORAGE_ERROR.
+            KafkaError: OFFSET_OUT_OF_RANGE if it is beyond the end, or KAFKA_STORAGE_ERROR.
         """
         if before > self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before} > {self.log_end_offset}")
@@ -397,13 +398,13 @@ class PartitionLog:
                 self._remove_oldest()
 
     def apply_retention(self, now_ms: int) -> int:
-        """Remove segments that are too old or too many; return how many went.
+        """Remove segments beyond the retention limits; return the number removed.
 
-        The last segment goes too when all of it is too old, but the log's offsets go on. Producers
-        that were silent for a day are forgotten here.
+        If all of the last segment is too old it is removed as well, but the offsets continue. This
+        also removes the state of producers that were silent for a day.
 
         Raises:
-            OSError: A file could not be removed; it is tried again the next time.
+            OSError: A file could not be removed; the next call retries.
         """
         self.producers.expire(now_ms)
         removed = 0
@@ -434,13 +435,13 @@ class PartitionLog:
     # ------------------------------------------------------------------------------- compaction
 
     def replace_segments(self, old: Sequence[Segment], cleaned: Segment) -> None:
-        """Put one cleaned segment in the place of neighbours; it is named as the first of them.
+        """Replace adjacent segments by one cleaned segment, named as the first of them.
 
-        The rename is the instant of change. Which files it makes superfluous is on disk before it,
-        and these go oldest first: a value never outlives the tombstone that followed it.
+        The change takes effect with the rename. The list of files to remove is on disk before it,
+        and they are removed oldest first, so a value never outlives the tombstone after it.
 
         Raises:
-            OSError: It could not be done, or not to its end: opening the log ends it.
+            OSError: It failed, perhaps halfway: opening the log completes it.
         """
         first, *others = old
         if others:
@@ -458,7 +459,7 @@ class PartitionLog:
             self._finish_swap()
 
     def _finish_swap(self) -> None:
-        """Remove what a cleaned segment has replaced, if it came to that."""
+        """Remove the segments that a cleaned one has replaced, if the rename took place."""
         path = self.directory / _SWAP_FILE
         if not path.exists():
             return
@@ -472,10 +473,10 @@ class PartitionLog:
     # ------------------------------------------------------------------------------- end
 
     def close(self) -> None:
-        """Flush, note that all is well, and close the files.
+        """Flush, mark the log as cleanly closed, and close the files.
 
         Raises:
-            OSError: The disk did not take it; the files are closed all the same.
+            OSError: A write failed; the files are closed anyway.
         """
         try:
             self.flush()
@@ -493,6 +494,6 @@ class PartitionLog:
         self._marked_clean = True
 
     def abandon(self) -> None:
-        """Close the files, and nothing else: as a crash leaves them."""
+        """Close the files without flushing, as after a crash."""
         for segment in self._segments:
             segment.release()

@@ -1,7 +1,7 @@
-"""Producers of one partition (KIP-98): who wrote which sequence numbers where, in transactions too.
+"""Producers of a partition (KIP-98): sequence numbers of their batches, and transactions.
 
-The last five batches of each producer are remembered, because that many may be in flight and come
-again: a repeated batch is answered with the offset it got the first time.
+The last five batches of each producer are kept, as that many may be in flight and be repeated: a
+repeated batch is answered with its original offset.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kohort.wire.records.header import BatchHeader
 from kohort.wire.records.marker import committed_by
 
 _REMEMBERED_BATCHES = 5
-# Kafka's producer.id.expiration.ms: a producer is forgotten after a day without a batch.
+# Kafka's producer.id.expiration.ms: a producer expires after a day without a batch.
 _EXPIRATION_MS = 24 * 3600 * 1000
-_ABORTED = "aborted"  # beside the producers of a snapshot, whose keys are numbers
+_ABORTED = "aborted"  # a key of a snapshot; the keys of its producers are numbers
 _SEQUENCES = 0x80000000  # sequence numbers wrap to 0 after the largest int32
 
 
 class WrittenBatch(Struct, frozen=True):
-    """A batch of an idempotent producer that is in the log."""
+    """A batch of an idempotent producer in the log."""
 
     first_sequence: int
     last_sequence: int
@@ -38,10 +38,10 @@ class WrittenBatch(Struct, frozen=True):
 
 
 class AbortedBatches(Struct, frozen=True):
-    """An aborted transaction of one partition.
+    """An aborted transaction in one partition.
 
     Attributes:
-        producer_id: Who wrote it.
+        producer_id: Its producer.
         first_offset: Offset of its first record.
         last_offset: Offset of its marker.
     """
@@ -52,13 +52,13 @@ class AbortedBatches(Struct, frozen=True):
 
 
 class NewestBatch(Struct, frozen=True):
-    """How far a producer is.
+    """The progress of a producer.
 
     Attributes:
         producer_id: Its id.
         epoch: Its epoch.
-        last: The last batch that it wrote with this epoch, None if it wrote none.
-        open_since: Offset of the first record of its transaction, None when it is in none.
+        last: The last batch that it wrote with this epoch, or None.
+        open_since: Offset of the first record of its open transaction, or None.
     """
 
     producer_id: int
@@ -74,52 +74,52 @@ class _Producer(Struct):
 
 
 class ProducerStates:
-    """All producers of one partition; a fold of the batches in its log.
+    """All producers of one partition, derived from the batches in its log.
 
     Attributes:
-        aborted: Transactions that were aborted, by the offsets of their markers.
+        aborted: Aborted transactions, ordered by the offsets of their markers.
     """
 
     def __init__(self) -> None:
-        """Start without any producer."""
+        """Start without producers."""
         self._producers: dict[int, _Producer] = {}
-        self._open: dict[int, int] = {}  # by producer, offset of its transaction's first record
+        self._open: dict[int, int] = {}  # by producer, first offset of its open transaction
         self.aborted: list[AbortedBatches] = []
 
     @property
     def first_open(self) -> int | None:
-        """Offset of the first record that is in a transaction which has not ended."""
+        """Offset of the first record of an open transaction."""
         return min(self._open.values(), default=None)
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer has a transaction that it began with this epoch."""
+        """Whether a producer has an open transaction of this epoch."""
         known = self._producers.get(producer_id)
         return known is not None and known.epoch == epoch and producer_id in self._open
 
     def has_batches(self, producer_id: int) -> bool:
-        """Whether a batch is known that a producer wrote with its present epoch."""
+        """Whether batches of a producer's current epoch are known."""
         known = self._producers.get(producer_id)
         return known is not None and bool(known.batches)
 
     def aborted_within(self, start: int, end: int) -> list[AbortedBatches]:
-        """Return the aborted transactions that have records from `start` to before `end`."""
+        """Return the aborted transactions with records from `start` to before `end`."""
         first = bisect_left(self.aborted, start, key=attrgetter("last_offset"))
         return [each for each in self.aborted[first:] if each.first_offset < end]
 
     def forget_aborted(self, before: int) -> None:
-        """Drop what is known of transactions that ended before an offset."""
+        """Remove the aborted transactions that ended before an offset."""
         del self.aborted[: bisect_left(self.aborted, before, key=attrgetter("last_offset"))]
 
     def check(self, header: BatchHeader) -> WrittenBatch | None:
-        """Say whether a batch may be appended.
+        """Check whether a batch may be appended.
 
         Returns:
-            The batch as it stands in the log when this is a repetition of it, else None.
+            The batch in the log if this is a repetition of it, else None.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH for an older epoch of the producer,
-                OUT_OF_ORDER_SEQUENCE_NUMBER where a batch before this one is missing,
-                INVALID_TXN_STATE for a batch beside the producer's own transaction.
+            KafkaError: INVALID_PRODUCER_EPOCH if the producer has a later epoch,
+                OUT_OF_ORDER_SEQUENCE_NUMBER if a batch before this one is missing,
+                INVALID_TXN_STATE if the batch is not part of the producer's open transaction.
         """
         if header.producer_id < 0:
             return None
@@ -127,8 +127,8 @@ class ProducerStates:
             raise KafkaError(ErrorCode.INVALID_RECORD, "idempotent batch without epoch or sequence")
         known = self._producers.get(header.producer_id)
         if known is None:
-            # Its batches were deleted with old segments: nothing to compare with, so any sequence
-            # is taken, as Kafka does since 2.4.
+            # Its batches were deleted with old segments, so there is nothing to compare with: any
+            # sequence number is accepted, as in Kafka since 2.4.
             return None
         if header.producer_epoch < known.epoch:
             raise KafkaError(
@@ -139,7 +139,7 @@ class ProducerStates:
         if header.producer_id in self._open and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} is in a transaction, and this batch is in none",
+                f"producer {header.producer_id} has an open transaction without this batch",
             )
         if header.producer_epoch > known.epoch:
             self._check_sequence(header, 0)
@@ -159,12 +159,12 @@ class ProducerStates:
         if header.base_sequence != expected:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence} where "
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, but "
                 f"{expected} comes next",
             )
 
     def check_marker(self, producer_id: int, epoch: int) -> None:
-        """Make sure that a marker is not of an epoch that has passed.
+        """Check that the epoch of a marker is not outdated.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH.
@@ -177,7 +177,7 @@ class ProducerStates:
             )
 
     def apply(self, header: BatchHeader, batch: Buffer) -> None:
-        """Note a batch that is in the log, with the offsets it has there."""
+        """Apply a batch in the log, with the offsets that it has there."""
         if header.producer_id < 0:
             return
         known = self._producers.get(header.producer_id)
@@ -189,7 +189,7 @@ class ProducerStates:
             return
         if header.is_transactional:
             self._open.setdefault(header.producer_id, header.base_offset)
-        if header.base_sequence >= 0:  # a coordinator writes offsets for a producer, without any
+        if header.base_sequence >= 0:  # offsets that a coordinator writes have no sequence
             known.batches.append(
                 WrittenBatch(
                     first_sequence=header.base_sequence,
@@ -207,10 +207,10 @@ class ProducerStates:
             self.aborted.append(ended)
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers that wrote nothing for a day; called now and then.
+        """Remove producers that wrote nothing for a day; called periodically.
 
-        The broker's clock counts, not the records' timestamps: these may be of years ago while
-        their producer is at work.
+        This uses the broker's clock, not the timestamps of records, which may be years old for an
+        active producer.
         """
         for producer_id, known in tuple(self._producers.items()):
             if known.idle_since_ms is None or producer_id in self._open:
@@ -219,24 +219,24 @@ class ProducerStates:
                 del self._producers[producer_id]
 
     def needs(self, header: BatchHeader) -> bool:
-        """Whether the batch is its producer's last, from which a lost snapshot is made again."""
+        """Whether the batch is its producer's last; it can restore a lost snapshot."""
         known = self._producers.get(header.producer_id)
         if known is None or not known.batches:
             return False
         return known.batches[-1].last_offset == header.last_offset
 
     def newest(self) -> Iterator[NewestBatch]:
-        """Yield what is known of each producer."""
+        """Yield the progress of each producer."""
         for producer_id, known in self._producers.items():
             last = known.batches[-1] if known.batches else None
             yield NewestBatch(producer_id, known.epoch, last, self._open.get(producer_id))
 
     def __len__(self) -> int:
-        """Return how many producers are known."""
+        """Return the number of producers."""
         return len(self._producers)
 
     def to_json(self) -> bytes:
-        """Return the state for a snapshot file."""
+        """Return the content of a snapshot file."""
         producers = {
             str(producer_id): [
                 known.epoch,
@@ -253,7 +253,7 @@ class ProducerStates:
         """Read a snapshot.
 
         Raises:
-            ValueError: It is damaged; the state has to be folded from the log instead.
+            ValueError: It is damaged; rebuild the state from the log instead.
         """
         states = cls()
         try:
@@ -262,7 +262,7 @@ class ProducerStates:
             for producer_id, (epoch, batches, *rest) in producers.items():
                 known = states._producers[int(producer_id)] = _Producer(int(epoch))
                 known.batches.extend(WrittenBatch(*batch) for batch in batches)
-                for open_since in rest:  # an earlier version knew of no transactions
+                for open_since in rest:  # earlier versions had no transactions
                     if open_since is not None:
                         states._open[int(producer_id)] = int(open_since)
         except (TypeError, AttributeError, UnicodeDecodeError) as error:

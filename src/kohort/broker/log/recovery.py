@@ -1,8 +1,8 @@
-"""What a crash, or damage, can leave at the end of a log, and how it is cut off.
+"""Detects torn and damaged batches at the end of a log, and cuts them off.
 
-Only the last segment of a log is at risk: a segment is synced before the next one is begun. Its
-offsets have no gaps, because compaction never touches it; so besides the CRC, which does not cover
-them, base offset and leader epoch of each batch are held against what they must be.
+Only the last segment of a log can be affected, as a segment is synced before the next one starts.
+Its offsets have no gaps, because compaction does not touch it. So base offset and leader epoch of
+each batch, which the CRC does not cover, are compared with the expected values.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _GROUPS = "__consumer_offsets-"
 def recover(
     segment: Segment, leader_epoch: int, keep: Callable[[BatchHeader, memoryview], None]
 ) -> int:
-    """Check every batch of the segment, and cut the file at the first that is torn or damaged.
+    """Check every batch of the segment, and truncate the file at the first torn or damaged one.
 
     Args:
-        segment: The last of its log; its indexes are built again.
-        leader_epoch: Newest leader epoch there has been.
-        keep: Told each batch that stays.
+        segment: The last segment of its log; its indexes are rebuilt.
+        leader_epoch: The newest leader epoch.
+        keep: Called with each batch that is kept.
 
     Returns:
-        The number of bytes that were cut off.
+        The number of bytes cut off.
     """
     segment.start_over()
     good = 0
@@ -46,7 +46,7 @@ def recover(
     if torn:
         segment.cut(good)
         logger.warning(
-            "%s: not closed in order, and not sound from offset %d on: %d bytes are cut off%s",
+            "%s: not closed cleanly, and invalid from offset %d on: %d bytes were cut off%s",
             segment.path,
             segment.next_offset,
             torn,
@@ -58,12 +58,12 @@ def recover(
 def sound(
     batches: Iterable[tuple[BatchHeader, memoryview]], next_offset: int, leader_epoch: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield batches up to the first that is torn or damaged, or not the one that comes next.
+    """Yield batches up to the first that is torn, damaged, or out of sequence.
 
     Args:
-        batches: Whole batches in a row, nothing of them checked but their headers' values.
-        next_offset: The base offset that the first must have.
-        leader_epoch: Newest leader epoch there has been.
+        batches: Whole batches in a row, of which only the header values were checked.
+        next_offset: The expected base offset of the first batch.
+        leader_epoch: The newest leader epoch.
     """
     for header, batch in batches:
         if header.base_offset != next_offset or not _is_sound(header, batch, leader_epoch):
@@ -73,19 +73,19 @@ def sound(
 
 
 def open_closed(segment: Segment, size: int, end: int | None = None) -> tuple[bool, int]:
-    """Open the last segment of a log that was closed in order: whole, unless damaged since.
+    """Open the last segment of a cleanly closed log; it is whole unless damaged since.
 
     Args:
-        segment: The segment; where no batch begins though one must, its file is cut, and what was
-            behind is kept in another file.
-        size: Its size when it was closed.
-        end: The log's end offset when it was closed, if that is known.
+        segment: The segment. If no valid batch begins at an expected position, its file is
+            truncated there, and the bytes after it are kept in another file.
+        size: Its size when the log was closed.
+        end: End offset of the log when it was closed, if known.
 
     Returns:
-        Whether it is as it was, and the number of bytes that were cut off.
+        Whether it is unchanged, and the number of bytes cut off.
 
     Raises:
-        OSError: It cannot be read, or what must be cut off cannot be kept.
+        OSError: It cannot be read, or a copy of the bytes to cut off cannot be written.
     """
     segment.load()
     end = end if segment.size == size else None
@@ -93,8 +93,8 @@ def open_closed(segment: Segment, size: int, end: int | None = None) -> tuple[bo
         return False, _cut_damage(segment, _last_sure(segment, _chain_end(segment, 0, end)))
     if segment.size < size:
         logger.error(
-            "%s: damaged since it was closed in order: %d bytes are missing at its end, and the "
-            "log ends at offset %d now%s",
+            "%s: damaged since it was closed cleanly: %d bytes are missing at its end, and the "
+            "log now ends at offset %d%s",
             segment.path,
             size - segment.size,
             segment.next_offset,
@@ -109,8 +109,8 @@ def _cut_damage(segment: Segment, position: int) -> int:
     segment.cut(position)
     segment.reindex()
     logger.error(
-        "%s: damaged since it was closed in order: no record batch begins at byte %d, where one "
-        "must; the log ends at offset %d now, the %d bytes behind it are kept in %s%s",
+        "%s: damaged since it was closed cleanly: no record batch begins at byte %d, where one "
+        "must; the log now ends at offset %d, and the %d bytes after it are kept in %s%s",
         segment.path,
         position,
         segment.next_offset,
@@ -127,15 +127,14 @@ def _lost_with(segment: Segment) -> str:
 
 
 def _chain_end(segment: Segment, position: int, end: int | None) -> int:
-    """Return where the row of headers of the last segment of a log breaks, its size if it is whole.
+    """Return where the chain of batch headers of a segment breaks, or its size if it is intact.
 
-    The CRCs are not looked at: a batch whose records are damaged keeps its place, and its readers
-    find out.
+    CRCs are not checked: a batch with damaged records keeps its place, and readers report it.
 
     Args:
-        segment: A segment that was closed in order.
-        position: Where to begin; a batch begins there.
-        end: The log's end offset when it was closed, if that is known.
+        segment: A segment that was closed cleanly.
+        position: Where to begin, at the start of a batch.
+        end: End offset of the log when it was closed, if known.
     """
     expected = None if position else segment.base_offset
     for extent in segment.extents(position):
@@ -149,9 +148,9 @@ def _chain_end(segment: Segment, position: int, end: int | None) -> int:
 
 
 def _last_sure(segment: Segment, position: int) -> int:
-    """Return where to cut a row of headers that breaks at a position.
+    """Return where to truncate a chain of headers that breaks at a position.
 
-    If the batch before it is damaged, it is probably this one that does not say where the next is.
+    If the batch before that position is damaged, its length is probably wrong: cut before it.
     """
     for extent in segment.extents():
         if extent.end == position:
@@ -162,13 +161,13 @@ def _last_sure(segment: Segment, position: int) -> int:
 
 
 def _keep_aside(segment: Segment, position: int) -> Path:
-    """Copy what is behind a position of a segment into a file beside it, before it is cut off.
+    """Copy the bytes after a position of a segment into a file beside it, before they are cut off.
 
     Returns:
-        The new file, on disk.
+        The new file, synced to the disk.
 
     Raises:
-        OSError: It could not be written.
+        OSError: The copy could not be written.
     """
     wanted = f"{segment.path.name}.cut-at-{position}"
     names = chain([wanted], (f"{wanted}-{number}" for number in count(2)))
@@ -187,12 +186,12 @@ def _is_sound(header: BatchHeader, batch: memoryview, leader_epoch: int) -> bool
 
 
 def read_mark(path: Path) -> list[int] | None:
-    """Return what was noted when a log was closed in order, None if it was not.
+    """Return the mark of a cleanly closed log, or None if there is no valid one.
 
-    That is the base offset and the size of its last segment, and its end offset if that is known.
+    It has the base offset and size of the last segment, and the end offset of the log if known.
     """
     try:
         mark = [int(word) for word in path.read_text().split()]
     except (OSError, ValueError):
         return None
-    return mark if len(mark) in (2, 3) else None  # 2 of earlier versions: no end offset
+    return mark if len(mark) in (2, 3) else None  # 2 in earlier versions, without end offset

@@ -1,4 +1,4 @@
-"""One segment: a stretch of a partition's log in a file named after its first offset."""
+"""A segment: a contiguous part of a partition's log, in a file named after its first offset."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from kohort.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kohort.wire.records.header import HEADER_SIZE, LENGTH_END, BatchHeader, parse_header
 
 INDEX_INTERVAL_BYTES = 4096
-"""About one index entry for so many bytes, Kafka's default."""
+"""Bytes of records per index entry, Kafka's default."""
 
 SUFFIXES = (".log", ".index", ".timeindex")
-"""The files of a segment."""
+"""The file extensions of a segment."""
 
 _MAX_INT32 = 0x7FFFFFFF  # offsets and positions in an index are int32
 _SCAN_BYTES = 4 * 1024 * 1024
-# What a search must know of a batch that is in the log already: base offset, length, magic, last
-# offset delta, max timestamp. It reads dozens of headers where a fetch wants one, so it does not
-# parse whole ones, and asks for the stretch between two index entries at once.
+# The header fields that a search needs: base offset, length, magic, last offset delta, max
+# timestamp. A search reads dozens of headers where a fetch reads one, so it parses only these, and
+# reads the whole range between two index entries at once.
 _EXTENT = struct.Struct(">qi4xb6xi8xq")
 _EXTENTS_BYTES = 2 * INDEX_INTERVAL_BYTES
 _MAGIC = 2
 
 
 class Extent(NamedTuple):
-    """Where a batch lies in the file, and which offsets are its."""
+    """Position of a batch in the file, and its offsets."""
 
     position: int
     size: int
@@ -41,7 +41,7 @@ class Extent(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next batch begins."""
+        """Position of the next batch."""
         return self.position + self.size
 
     @property
@@ -51,26 +51,26 @@ class Extent(NamedTuple):
 
 
 class Segment:
-    """A segment's file and its indexes.
+    """A segment's file with its indexes.
 
     Attributes:
-        base_offset: First offset it may hold.
+        base_offset: First offset that it may contain.
         next_offset: Offset after its last batch.
-        max_timestamp: Largest timestamp in it, -1 without any.
-        size: Bytes of its file that count.
-        damaged: Whether the row of its batches was seen to break off before the end of the file.
+        max_timestamp: Largest timestamp in it, or -1.
+        size: Number of valid bytes in its file.
+        damaged: Whether its chain of batches is known to break before the end of the file.
     """
 
     def __init__(
         self, directory: Path, base_offset: int, files: FileCache, suffix: str = ""
     ) -> None:
-        """Name the segment; then `create`, `load` or recover it.
+        """Define the segment; call `create`, `load` or recover it next.
 
         Args:
-            directory: The partition's.
-            base_offset: First offset it may hold, which is its name.
-            files: Where descriptors come from.
-            suffix: Follows the names of its files while the segment is not part of the log yet.
+            directory: Directory of the partition.
+            base_offset: First offset that it may contain, which names its files.
+            files: The cache of descriptors.
+            suffix: Suffix of its file names while the segment is not part of the log.
         """
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -95,19 +95,19 @@ class Segment:
 
     @property
     def modified_ms(self) -> int:
-        """When the file was last written to, in milliseconds since the epoch."""
+        """Time of the file's last write, in milliseconds since the epoch."""
         return self.path.stat().st_mtime_ns // 1_000_000
 
     # ------------------------------------------------------------------------------- opening
 
     def create(self) -> None:
-        """Make the file, empty."""
+        """Create an empty file."""
         self._files.descriptor(self.path, create=True)
 
     def load(self) -> None:
-        """Trust what is in the file: find its end by walking from the last index entry.
+        """Open a trusted file: find its end by walking from the last index entry.
 
-        A missing or damaged index is built again.
+        A missing or damaged index is rebuilt.
         """
         if not self._load_by_index():
             self.reindex()
@@ -118,7 +118,7 @@ class Segment:
             return self.size == 0
         if not self._is_true(last):
             return False
-        # Where it is the log that is damaged, an index built from it would know less than this one.
+        # If the log itself is damaged, an index rebuilt from it would have fewer entries.
         if self._timestamp_at(newest[1]) != newest[0] and self._is_whole():
             return False
         self.max_timestamp = self._indexed_timestamp = newest[0]
@@ -131,7 +131,7 @@ class Segment:
         return True
 
     def _is_whole(self) -> bool:
-        """Whether one batch follows the other up to the end of the file."""
+        """Whether batches follow each other up to the end of the file."""
         if not self.damaged:
             position = 0
             for extent in self.extents():
@@ -140,7 +140,7 @@ class Segment:
         return not self.damaged
 
     def reindex(self) -> None:
-        """Build both indexes from the batches, and learn the segment's end from them."""
+        """Rebuild both indexes from the batches, and with them the end of the segment."""
         self.start_over()
         position = 0
         for extent in self.extents():
@@ -149,7 +149,7 @@ class Segment:
         self.damaged = position < self.size
 
     def start_over(self) -> None:
-        """Drop both indexes and everything they told, before each batch is `found` again."""
+        """Reset both indexes and the values read from them, before each batch is `found` again."""
         self._offsets.clear()
         self._times.clear()
         self.next_offset, self.max_timestamp = self.base_offset, -1
@@ -157,20 +157,20 @@ class Segment:
         self._forget_index()
 
     def found(self, header: BatchHeader, position: int) -> None:
-        """Note and index a batch that is in the file at `position`."""
+        """Register and index a batch that is in the file at `position`."""
         size, last_offset = header.size_in_bytes, header.last_offset
         self._found(Extent(position, size, header.base_offset, last_offset, header.max_timestamp))
 
     def _found(self, extent: Extent) -> None:
         self._note(extent)
-        # Without an entry a search walks further; so an index that cannot be written is no failure.
+        # Without an entry, searches only walk further, so a failed index write is no error.
         with suppress(OSError):
             self._index(extent)
 
     def tail_position(self) -> int:
-        """Return where the last two batches, or something before them, begin.
+        """Return a position at or before the start of the last two batches.
 
-        An entry is for one batch, so there are at least two from the last entry but one on.
+        Each entry is for one batch, so at least two batches follow the last but one entry.
         """
         count = len(self._offsets)
         if count < 2:
@@ -179,7 +179,7 @@ class Segment:
         return entry[1] if self._is_true(entry) and entry[1] < last[1] else 0
 
     def cut(self, size: int) -> None:
-        """Shorten the file, for good."""
+        """Truncate the file, durably."""
         descriptor = self._descriptor()
         os.ftruncate(descriptor, size)
         os.fsync(descriptor)
@@ -188,15 +188,15 @@ class Segment:
     # ------------------------------------------------------------------------------- writing
 
     def has_room(self, size: int, last_offset: int, limit: int) -> bool:
-        """Whether a batch of `size` bytes that ends at `last_offset` belongs into this segment."""
+        """Whether a batch of `size` bytes that ends at `last_offset` fits into this segment."""
         fits = self.size + size <= min(limit, _MAX_INT32)
         return self.size == 0 or (fits and last_offset - self.base_offset <= _MAX_INT32)
 
     def append(self, batch: bytes | memoryview, header: BatchHeader) -> None:
-        """Hand one whole batch to the operating system.
+        """Pass one whole batch to the operating system.
 
         Raises:
-            OSError: It could not be written; the log is as it was before.
+            OSError: The write failed; the log is unchanged.
         """
         descriptor = self._files.descriptor(self.path, create=True)
         if self._torn:
@@ -205,7 +205,7 @@ class Segment:
         try:
             write_all(descriptor, batch)
         except OSError:
-            # What was written of it lies beyond `size`: it is never read, the next append cuts it.
+            # A partial write is beyond `size`: it is never read, and the next append truncates it.
             self._torn = True
             with suppress(OSError):
                 os.ftruncate(descriptor, self.size)
@@ -215,7 +215,7 @@ class Segment:
         self.found(header, position)
 
     def flush(self) -> None:
-        """Make what was written survive the machine; indexes need not."""
+        """Sync the records to the disk; indexes need not be."""
         os.fsync(self._descriptor())
 
     def release(self) -> None:
@@ -230,9 +230,9 @@ class Segment:
             path.unlink(missing_ok=True)
 
     def take_the_place_of(self, old: Segment) -> None:
-        """Drop the suffix, replacing `old`, whose base offset is the same.
+        """Remove the suffix, and so replace `old`, which has the same base offset.
 
-        One rename is the instant of change. No index is there at that instant, so none can be
+        The change takes effect with a single rename. At that moment no index exists, so none can be
         mistaken for the other file's.
         """
         self.release()
@@ -242,7 +242,7 @@ class Segment:
             path.unlink(missing_ok=True)
         made, *made_indexes = self._paths()
         made.rename(old.path)
-        with suppress(OSError):  # without them they are built again
+        with suppress(OSError):  # missing indexes are rebuilt
             for source, target in zip(made_indexes, indexes, strict=True):
                 source.rename(target)
         self._use(old.path.parent, "")
@@ -255,12 +255,12 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, at_least_one: bool, before: int | None = None
     ) -> bytes | memoryview | None:
-        """Return whole batches from the one that holds `offset` on; None if that is not here.
+        """Return whole batches from the one that contains `offset` on; None if it is not here.
 
-        With `before` only those come back that end before that offset.
+        With `before`, return only batches that end before that offset.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE: it cannot be told, for the file is damaged.
+            KafkaError: CORRUPT_MESSAGE: the file is damaged, so the answer is unknown.
         """
         first = self.locate(offset)
         if first is None:
@@ -279,11 +279,11 @@ class Segment:
         return read_at(self._descriptor(), first.position, end - first.position)
 
     def locate(self, offset: int) -> Extent | None:
-        """Return the first batch that ends at or after `offset`, None if all end before it.
+        """Return the first batch that ends at or after `offset`, or None.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE: there is no batch where one must begin. What lies behind it
-                must not be taken for what comes next.
+            KafkaError: CORRUPT_MESSAGE: no batch begins where one must. The data after it must not
+                be taken for the next batch.
         """
         position = self._position_before(offset)
         for extent in self.extents(position):
@@ -295,7 +295,7 @@ class Segment:
         return None
 
     def _position_before(self, offset: int) -> int:
-        """Return where a batch begins that is not behind the one that holds `offset`."""
+        """Return the position of a batch at or before the one that contains `offset`."""
         entry = self._offsets.floor(offset - self.base_offset)
         if entry is not None and not self._is_true(entry):
             if not self._is_whole():
@@ -308,11 +308,11 @@ class Segment:
         return KafkaError(
             ErrorCode.CORRUPT_MESSAGE,
             f"{self.path} is damaged: no record batch begins at byte {position} of {self.size}, "
-            "where one must; put a copy of the file back, or let readers seek past it",
+            "where one must; restore the file from a backup, or let readers seek past it",
         )
 
     def _last_end(self, first: Extent, limit: int) -> int:
-        """Return where the last batch ends that begins with `first` and ends by `limit`."""
+        """Return the end of the last batch, from `first` on, that ends by `limit`."""
         end = first.position + first.size
         entry = self._offsets.floor(limit, field=1)
         if entry is not None and entry[1] > end and self._is_true(entry):
@@ -324,10 +324,10 @@ class Segment:
         return end
 
     def find_timestamp(self, timestamp: int) -> Iterator[memoryview]:
-        """Yield the batches that may hold the first record at or after `timestamp`.
+        """Yield the batches that may contain the first record at or after `timestamp`.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE: it may be where the file is damaged.
+            KafkaError: CORRUPT_MESSAGE: that record may be where the file is damaged.
         """
         before = self._times.floor(timestamp - 1)
         start = 0
@@ -343,10 +343,10 @@ class Segment:
                 yield batch
 
     def all_batches(self, position: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield each batch with its header up to the end of the file.
+        """Yield each batch with its header, up to the end of the file.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE: there is no batch where one must begin.
+            KafkaError: CORRUPT_MESSAGE: no batch begins where one must.
         """
         for header, batch in self.batches(position):
             yield header, batch
@@ -357,7 +357,7 @@ class Segment:
     def batches(self, position: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield each whole batch with its header, reading the file in large pieces.
 
-        Ends at the end of the file, or quietly at the first header that is none.
+        Stops at the end of the file, or silently at the first invalid header.
         """
         while position + HEADER_SIZE <= self.size:
             piece = memoryview(os.pread(self._descriptor(), _SCAN_BYTES, position))
@@ -370,7 +370,7 @@ class Segment:
                     break
                 yield header, piece[at:end]
                 at = end
-            if at == 0:  # a batch larger than the piece, or none at all
+            if at == 0:  # a batch larger than the piece, or none
                 if header is None:
                     return
                 batch = os.pread(self._descriptor(), header.size_in_bytes, position)
@@ -379,9 +379,9 @@ class Segment:
             position += at
 
     def extents(self, position: int = 0) -> Iterator[Extent]:
-        """Yield where each batch lies, from the one at `position` on.
+        """Yield the extent of each batch, from the one at `position` on.
 
-        Ends at the end of the file, or quietly where no batch begins that may follow.
+        Stops at the end of the file, or silently if no valid batch follows.
         """
         least = self.base_offset
         while position < self.size:
@@ -405,7 +405,7 @@ class Segment:
         return self._extent(os.pread(self._descriptor(), _EXTENT.size, position), 0, position)
 
     def _extent(self, piece: bytes, at: int, position: int) -> Extent | None:
-        """Return the batch that begins at `at` of a piece of the file and at `position` of it."""
+        """Return the batch at `at` in a piece of the file, which is `position` in the file."""
         if at + _EXTENT.size > len(piece):
             return None
         base_offset, length, magic, delta, max_timestamp = _EXTENT.unpack_from(piece, at)
@@ -416,7 +416,7 @@ class Segment:
         return Extent(position, size, base_offset, base_offset + delta, max_timestamp)
 
     def _is_true(self, entry: tuple[int, int]) -> bool:
-        """Whether an entry of the offset index leads to the batch it names."""
+        """Whether an entry of the offset index leads to the batch that it names."""
         extent = self._extent_at(entry[1])
         return extent is not None and extent.last_offset == self.base_offset + entry[0]
 
@@ -432,7 +432,7 @@ class Segment:
         return extent.max_timestamp
 
     def _index(self, extent: Extent) -> None:
-        """Add entries for a batch, by its last offset as Kafka does, if the last are far enough."""
+        """Index a batch, by its last offset as in Kafka, unless the last entry is close."""
         relative_offset = extent.last_offset - self.base_offset
         if self._unindexed >= INDEX_INTERVAL_BYTES and 0 <= relative_offset <= _MAX_INT32:
             self._offsets.append(relative_offset, extent.position)

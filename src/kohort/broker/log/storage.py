@@ -1,4 +1,4 @@
-"""What the operating system refuses: told to clients as Kafka does, and in the broker's log."""
+"""Errors of the operating system: their answers to clients, as in Kafka, and the log lines."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from kohort.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
-# A disk that is almost full takes small batches and refuses large ones, many times a second: so
-# often it is said that it takes them again.
+# An almost full disk takes small batches and refuses large ones many times a second. The log says
+# at most this often that writes succeed again.
 _TOLD_AGAIN_S = 60.0
 _FREE = "free space on its file system, or delete topics"
 _ADVICE = {
     errno.ENOSPC: _FREE,
     errno.EDQUOT: _FREE,
-    errno.EFBIG: "raise the largest size of a file (ulimit -f)",
-    errno.EMFILE: "raise the number of open files (ulimit -n)",
-    errno.ENFILE: "raise the number of open files of the system",
-    errno.EACCES: "let the broker's user write there",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files",
+    errno.EACCES: "allow the broker's user to write there",
     errno.EROFS: "mount its file system for writing",
 }
 
 
 class Storage:
-    """Watches the operations on one data directory.
+    """Monitors the operations on a data directory.
 
     Args:
-        clock: Seconds, from an arbitrary start.
+        clock: Returns seconds, from an arbitrary start.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._quiet_until = float("-inf")
-        # What could not be written last, by cause, and the causes that the log names as present.
+        # The files that could not be written, by cause, and the causes that were logged.
         self._failing: dict[int | str, set[Path]] = {}
         self._told: set[int | str] = set()
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """Turn what the operating system refuses into Kafka's error; tell it once.
+        """Convert an error of the operating system to Kafka's, and log it once.
 
         Args:
-            path: What is read.
+            path: The file or directory that is read.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -61,7 +61,7 @@ class Storage:
 
     @contextmanager
     def writing(self, path: Path) -> Iterator[None]:
-        """As `reading`; a cause is over when all that it kept from being written was written."""
+        """As `reading`; a cause ends once all files that failed because of it have been written."""
         with self.reading(path):
             yield
         if self._told:
@@ -75,7 +75,7 @@ class Storage:
         if self._told - self._failing.keys() and now >= self._quiet_until:
             self._quiet_until = now + _TOLD_AGAIN_S
             self._told &= self._failing.keys()
-            logger.warning("%s: the disk takes what is written again", path)
+            logger.warning("%s: writes to the disk succeed again", path)
 
     def _tell(self, path: Path, error: OSError) -> None:
         cause = error.errno or str(error)
@@ -83,11 +83,11 @@ class Storage:
         if cause in self._told:
             return
         self._told.add(cause)
-        if error.errno is None:  # ours, and says what to do
-            logger.error("%s; clients are told KAFKA_STORAGE_ERROR and try again", error)
+        if error.errno is None:  # raised by us, with advice
+            logger.error("%s; clients get KAFKA_STORAGE_ERROR and retry", error)
             return
         logger.error(
-            "%s: %s; clients are told KAFKA_STORAGE_ERROR and try again: %s",
+            "%s: %s; clients get KAFKA_STORAGE_ERROR and retry: %s",
             path,
             os.strerror(error.errno),
             advice(error),
@@ -95,5 +95,5 @@ class Storage:
 
 
 def advice(error: OSError) -> str:
-    """Return what a person can do about something that the operating system refuses."""
-    return _ADVICE.get(error.errno or 0, "look at the disk and at the system's log")
+    """Return advice for a person on an error of the operating system."""
+    return _ADVICE.get(error.errno or 0, "check the disk and the system log")

@@ -1,4 +1,4 @@
-"""Look for records by their time. Those before the start of the log are deleted: none counts."""
+"""Search records by timestamp, ignoring deleted records before the start of the log."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from kohort.wire.records import decode_records
 
 
 def first_since(segments: Iterable[Segment], timestamp: int, start: int) -> tuple[int, int] | None:
-    """Return offset and timestamp of the first record that is not older than a time.
+    """Return offset and timestamp of the first record at or after a timestamp.
 
     Args:
-        segments: Of the log, oldest first.
-        timestamp: The time, in milliseconds since the epoch.
+        segments: Segments of the log, oldest first.
+        timestamp: Milliseconds since the epoch.
         start: First offset of the log.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE when a batch cannot be read.
+        KafkaError: CORRUPT_MESSAGE if a batch cannot be read.
     """
     return next((each for each in _since(segments, timestamp) if each[0] >= start), None)
 
@@ -27,26 +27,26 @@ def newest(segments: Sequence[Segment], start: int) -> tuple[int, int] | None:
     """Return offset and timestamp of the first record with the largest timestamp.
 
     Args:
-        segments: Of the log, oldest first.
+        segments: Segments of the log, oldest first.
         start: First offset of the log.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE when a batch cannot be read.
+        KafkaError: CORRUPT_MESSAGE if a batch cannot be read.
     """
     largest = max((each.max_timestamp for each in segments), default=-1)
     found = first_since(segments, largest, start) if largest >= 0 else None
     if found is not None or largest < 0:
         return found
-    largest = max(_largest(each, start) for each in segments)  # without what is deleted
+    largest = max(_largest(each, start) for each in segments)  # without deleted records
     return first_since(segments, largest, start) if largest >= 0 else None
 
 
 def are_older(segment: Segment, timestamp: int, start: int) -> bool:
-    """Whether all records of a segment are older than a time; not if it cannot be read.
+    """Whether all records of a segment are older than a timestamp; false if it is unreadable.
 
     Args:
         segment: The segment.
-        timestamp: The time, in milliseconds since the epoch.
+        timestamp: Milliseconds since the epoch.
         start: First offset of the log.
     """
     if segment.max_timestamp < timestamp or segment.base_offset >= start:

@@ -1,4 +1,4 @@
-"""What a broker stores of a topic, and the list of all topics as a file has it."""
+"""A topic's stored properties, and the file that lists all topics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Topic(Struct, frozen=True):
 
     Attributes:
         name: Its name.
-        topic_id: Its id (KIP-516); a topic that is deleted and made again has another.
-        partitions: How many it has.
+        topic_id: Its id (KIP-516), which differs after the topic was deleted and recreated.
+        partitions: Number of partitions.
         configs: Its own settings, by Kafka's dotted names.
     """
 
@@ -26,7 +26,7 @@ class Topic(Struct, frozen=True):
 
 
 def as_json(topics: Iterable[Topic]) -> bytes:
-    """Return the content of the file that lists topics."""
+    """Return the content of the file of topics."""
     rows = [
         {
             "name": topic.name,
@@ -40,10 +40,10 @@ def as_json(topics: Iterable[Topic]) -> bytes:
 
 
 def from_json(content: bytes) -> dict[str, Topic]:
-    """Read the file that lists topics; return these by name.
+    """Parse the file of topics, and return them by name.
 
     Raises:
-        ValueError: It is damaged, or another file.
+        ValueError: It is damaged, or not such a file.
     """
     if not content:
         raise ValueError("it is empty")
@@ -64,4 +64,4 @@ def _topic(row: object) -> Topic:
         } if partitions > 0 and all(isinstance(value, str) for value in configs.values()):
             return Topic(name, uuid.UUID(topic_id), partitions, configs)
         case _:
-            raise ValueError(f"it has an entry that is no topic: {row}")
+            raise ValueError(f"it has an invalid entry: {row}")

@@ -1,4 +1,4 @@
-"""What a producer may append."""
+"""Checks batches before they are appended."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from kohort.wire.records._check import flaw, refused
 from kohort.wire.records.compression import decompress
 from kohort.wire.records.header import HEADER_SIZE, BatchHeader, iter_batches, verify_crc
 
-# How many refused records are named, of a batch and in an answer.
+# Maximum number of refused records that are listed, for a batch and for a response.
 MOST_NAMED = 10_000
 _ANY_TIME = (1 << 63) - 1
 
 
 class RefusedRecordsError(KafkaError):
-    """A topic does not take some records of a batch, and so takes none of it (KIP-467).
+    """A topic refuses records of a batch, and so the whole batch (KIP-467).
 
     Attributes:
-        indexes: Where the first of them are in their batch.
-        reason: What is wrong with each.
+        indexes: Indexes of the first of them in the batch.
+        reason: Why they are refused.
     """
 
     def __init__(self, code: ErrorCode, total: int, indexes: list[int], reason: str) -> None:
-        """Make the error for `total` records, the first of which are at `indexes`."""
+        """Create the error for `total` records, the first of which are at `indexes`."""
         self.indexes = indexes
         self.reason = reason
         what = f"{total} records are refused, the first is record {indexes[0]}: {reason}"
@@ -31,9 +31,9 @@ class RefusedRecordsError(KafkaError):
 
 
 def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryview]:
-    """Return the one sound batch that `records` holds, with its header.
+    """Return the only batch in `records`, with its header, after checking it.
 
-    The records inside are gone through too: whatever were stored, every reader would meet.
+    This checks the records as well, as invalid ones would reach every reader.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, INVALID_RECORD or MESSAGE_TOO_LARGE.
@@ -48,14 +48,14 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
     except RemoteProtocolError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     if len(batches) != 1 or batches[0][0].size_in_bytes != len(records):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition is sent one whole batch at once")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition takes exactly one whole batch")
     header, batch = batches[0]
     if not verify_crc(batch):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match the batch")
     if header.base_offset != 0 or header.record_count != header.last_offset_delta + 1:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "offsets of a new batch count from 0")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "offsets of a new batch must start at 0")
     if header.is_transactional and header.producer_id < 0:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a transaction without a producer id")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.has_delete_horizon:
@@ -65,11 +65,11 @@ def only_batch(records: Buffer, config: LogConfig) -> tuple[BatchHeader, memoryv
 
 
 def check_time(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int) -> None:
-    """Make sure that no record is of a time that has not come (KIP-937).
+    """Check that no record's timestamp is too far in the future (KIP-937).
 
     Raises:
-        KafkaError: INVALID_TIMESTAMP; a RefusedRecordsError where records are of such a time, and
-            not only the batch's header.
+        KafkaError: INVALID_TIMESTAMP; a RefusedRecordsError if it is in records, and not only in
+            the batch header.
     """
     latest = now_ms + config.timestamp_after_max_ms
     if header.max_timestamp > latest:
@@ -91,7 +91,7 @@ def _check_records(header: BatchHeader, batch: memoryview, *, keyed: bool) -> No
     if keyed:
         total, first = refused(records, header.record_count, True, _ANY_TIME, MOST_NAMED)
         if total:
-            reason = "it has no key, which a compacted topic demands"
+            reason = "it has no key, which a compacted topic requires"
             raise RefusedRecordsError(ErrorCode.INVALID_RECORD, total, first, reason)
 
 
