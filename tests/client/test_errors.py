@@ -27,7 +27,7 @@ from kohort.errors import (
     RecordDeserializationError,
     RequestTimedOutError,
 )
-from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.validate import Refused
 from kohort.simulation.broken import RuleBrokenError
 from kohort.simulation.groups.world import ViolationError
 from kohort.simulation.runs.scenario import Scenario

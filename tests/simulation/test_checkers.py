@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import ErrorCode, KafkaError
-from kohort.group.coordinator.consumer.state.fold import GROUPS
 from kohort.group.coordinator.consumer.state.group import ConsumerGroup, ResolvedRegex
+from kohort.group.coordinator.consumer.state.log_records import GROUPS
 from kohort.group.coordinator.events import TopicsChanged
 from kohort.simulation.checkers.consumer import legal_target
 from kohort.simulation.faults.operator import remedy

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 from kohort.broker.coordination import jobs
 from kohort.group.assignors import Assignor, ClusterView
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer.jobs import ConsumerJob
+from kohort.group.coordinator.consumer.decision import ConsumerJob
 from kohort.group.coordinator.events import (
     JobDone,
     RequestArrived,

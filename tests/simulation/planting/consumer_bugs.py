@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.state.fold import GROUPS
+from kohort.group.coordinator.consumer.state.log_records import GROUPS
 from kohort.group.coordinator.events import JobDone, RequestArrived, Tick
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.coordinator.session import ShardDecision

@@ -19,7 +19,7 @@ from kohort.broker.log.directory import DataDirectory, Topic
 from kohort.broker.log.partition_log import PartitionLog
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer.jobs import ConsumerJob
+from kohort.group.coordinator.consumer.decision import ConsumerJob
 from kohort.group.coordinator.events import (
     JobDone,
     RequestArrived,

@@ -10,8 +10,8 @@ import re2  # type: ignore[import-untyped]  # google-re2 comes without type hint
 
 from kohort.group.assignors import SERVER_ASSIGNORS, ServerRangeAssignor, UniformAssignor
 from kohort.group.coordinator import jobs as draft_jobs
-from kohort.group.coordinator.consumer import member_target, target
-from kohort.group.coordinator.consumer.jobs import ConsumerJob, InstallJob, RegexJob, TargetJob
+from kohort.group.coordinator.consumer import client_assignors, target
+from kohort.group.coordinator.consumer.decision import ConsumerJob, InstallJob, RegexJob, TargetJob
 from kohort.group.coordinator.jobs import (
     DraftAssignmentJob,
     DraftJobDone,
@@ -68,7 +68,7 @@ def do_consumer_job(job: ConsumerJob) -> NewTarget | MatchedTopics:
     """Run a job for a group of the consumer protocol."""
     if isinstance(job, RegexJob):
         return match_topics(job)
-    return member_target.make(job) if isinstance(job, InstallJob) else make_target(job)
+    return client_assignors.check_result(job) if isinstance(job, InstallJob) else make_target(job)
 
 
 def make_target(job: TargetJob) -> NewTarget:

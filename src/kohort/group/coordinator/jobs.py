@@ -1,7 +1,7 @@
 """Slow work that a shard asks its shell for, and its results.
 
 A job is a self-contained value, so it may run in any thread. Those of consumer groups are in
-`consumer.jobs`: they hold the group.
+`consumer.decision`: they hold the group.
 """
 
 from __future__ import annotations

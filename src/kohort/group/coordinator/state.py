@@ -13,8 +13,8 @@ from kohort.group.coordinator.classic.group import LIVE as CLASSIC_LIVE
 from kohort.group.coordinator.classic.group import ClassicGroup
 from kohort.group.coordinator.classic.kind import find
 from kohort.group.coordinator.consumer.configs import CONFIGS, GroupConfigs
-from kohort.group.coordinator.consumer.state.fold import GROUPS
 from kohort.group.coordinator.consumer.state.group import ConsumerGroup
+from kohort.group.coordinator.consumer.state.log_records import GROUPS
 from kohort.group.coordinator.consumer.state.session import SESSION, ConsumerSession
 from kohort.group.coordinator.draft.group import LIVE as DRAFT_LIVE
 from kohort.group.coordinator.draft.group import STORED as DRAFT_STORED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from kohort.broker.coordination.jobs import do_consumer_job, share_out
-from kohort.group.coordinator.consumer.jobs import ConsumerJob, TargetJob
+from kohort.group.coordinator.consumer.decision import ConsumerJob, TargetJob
 from kohort.group.coordinator.events import JobDone
 from kohort.group.coordinator.jobs import DraftAssignmentJob, DraftJobDone, Job, NewTarget
 

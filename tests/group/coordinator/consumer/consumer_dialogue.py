@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from kohort.broker.coordination import jobs
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.jobs import ConsumerJob
+from kohort.group.coordinator.consumer.decision import ConsumerJob
 from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member
 from kohort.group.coordinator.events import JobDone, TopicsChanged
 from kohort.group.coordinator.shard import Shard

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.jobs import TargetJob
+from kohort.group.coordinator.consumer.decision import TargetJob
 from kohort.group.events import AssignmentAsked, Cause, RebalanceStarted
 from kohort.values import replace
 from kohort.wire import group_log

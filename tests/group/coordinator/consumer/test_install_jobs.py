@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.jobs import InstallJob
+from kohort.group.coordinator.consumer.decision import InstallJob
 from kohort.group.coordinator.events import Unload
 from tests.group.coordinator.consumer.assignor_dialogue import AssignorDialogue
 

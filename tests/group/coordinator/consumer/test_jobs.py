@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.jobs import TargetJob
+from kohort.group.coordinator.consumer.decision import TargetJob
 from kohort.group.coordinator.events import JobDone
 from kohort.group.coordinator.jobs import NewTarget
 from tests.group.coordinator.consumer.consumer_dialogue import ConsumerDialogue

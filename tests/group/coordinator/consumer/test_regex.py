@@ -8,7 +8,7 @@ import pytest
 
 from kohort.broker.coordination.jobs import do_consumer_job
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.jobs import RegexJob
+from kohort.group.coordinator.consumer.decision import RegexJob
 from kohort.group.coordinator.jobs import MatchedTopics
 from tests.group.coordinator.consumer.consumer_dialogue import ConsumerDialogue
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.config import CoordinatorConfig
-from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.validate import Refused
 from kohort.group.coordinator.events import RequestArrived
 from kohort.group.coordinator.records import GroupsPart, L
 from kohort.group.coordinator.refusals import altered

@@ -1,18 +1,21 @@
-"""The effects of one event on one consumer group, while its handlers run.
+"""The effects of one event on one consumer group, while its handlers run, and the jobs among them.
 
 `write` also applies the record to the decision's group, so that each step sees what the steps
 before it did; the log state itself changes only when the shell applies the records.
+
+A job is slow work: described here, done by the shell wherever it likes. It is a self-contained
+value, so it may run in any thread. Its result goes back to the shard as `JobDone`; by then the
+group may have changed, and the result of an obsolete job is ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import cast
+from typing import TypeAlias, cast
 
 from msgspec import Struct, field
 
-from kohort.group.coordinator.consumer.jobs import ConsumerJob
-from kohort.group.coordinator.consumer.state import fold, log_records
+from kohort.group.coordinator.consumer.state import log_records
 from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member
 from kohort.group.coordinator.consumer.state.session import ConsumerSession
 from kohort.group.coordinator.decision import GroupDecision
@@ -25,12 +28,98 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.kind import Group
 from kohort.group.coordinator.session import ShardDecision
+from kohort.group.coordinator.topics import TopicsImage
 from kohort.group.events import Cause, MemberReconciled
 from kohort.types import TopicPartition
 from kohort.values import replace
+from kohort.wire.messages.client_assignors import ConsumerGroupInstallAssignmentRequest
 from kohort.wire.messages.consumer_group_records import ConsumerGroupKey, ConsumerGroupValue
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.membership import JoinGroupRequest
+
+
+class TargetJob(Struct, frozen=True):
+    """Make a target assignment (K11).
+
+    Attributes:
+        token: Number to report the result with.
+        group: The group as it was when the job began.
+        topics: The topics of the cluster.
+        assignor: Name of the assignor.
+        rack_aware: Whether it considers racks (KIP-881).
+    """
+
+    token: int
+    group: ConsumerGroup
+    topics: TopicsImage
+    assignor: str
+    rack_aware: bool = False
+
+    @property
+    def group_id(self) -> str:
+        """Id of the group."""
+        return self.group.group_id
+
+    @property
+    def size(self) -> int:
+        """Return the amount of work: members and partitions."""
+        by_name = self.topics.by_name
+        topics = (by_name.get(name) for name in self.group.topics)
+        return len(self.group.members) + sum(view.partitions for view in topics if view)
+
+
+class RegexJob(Struct, frozen=True):
+    """Find the topics that match regular expressions (K50).
+
+    Attributes:
+        token: Number to report the result with.
+        group_id: Id of the group.
+        regexes: The expressions, in the syntax of RE2.
+        topics: The topics of the cluster.
+    """
+
+    token: int
+    group_id: str
+    regexes: frozenset[str]
+    topics: TopicsImage
+
+    @property
+    def size(self) -> int:
+        """Return the amount of work: names to match with expressions."""
+        return len(self.regexes) * (1 + len(self.topics.by_name))
+
+
+class InstallJob(Struct, frozen=True):
+    """Check a member's assignment against the group it was made for (K61).
+
+    Attributes:
+        token: Number to report the result with.
+        group: The group as it was sent to the member.
+        topics: The topics as they were sent to it.
+        assignor: Name of its assignor.
+        request: Its result.
+    """
+
+    token: int
+    group: ConsumerGroup
+    topics: TopicsImage
+    assignor: str
+    request: ConsumerGroupInstallAssignmentRequest
+
+    @property
+    def group_id(self) -> str:
+        """Id of the group."""
+        return self.group.group_id
+
+    @property
+    def size(self) -> int:
+        """Return the amount of work: members and partitions."""
+        entries = self.request.members
+        given = sum(len(t.partitions) for each in entries for t in each.topic_partitions)
+        return len(self.group.members) + given
+
+
+ConsumerJob: TypeAlias = TargetJob | RegexJob | InstallJob
 
 
 class Passage(Struct, frozen=True, kw_only=True):
@@ -83,7 +172,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
         for record in records:
             self.records.append(record)
             key = cast("ConsumerGroupKey", record.key)
-            self.group = fold.apply(
+            self.group = log_records.apply(
                 self.group, key, cast("ConsumerGroupValue | None", record.value)
             )
 

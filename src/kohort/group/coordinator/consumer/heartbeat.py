@@ -1,23 +1,28 @@
-"""ConsumerGroupHeartbeat: join, stay, take and release partitions (K5 to K13)."""
+"""ConsumerGroupHeartbeat: join, stay, take and release partitions (K5 to K13).
+
+A heartbeat that waited for a job continues when the job ends.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.consumer import (
     client_assignors,
+    membership,
     regex,
-    static_members,
     target,
     validate,
 )
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.leave import leave
-from kohort.group.coordinator.consumer.reconcile import Goal, Reported, next_step
+from kohort.group.coordinator.consumer.reconcile import Goal, next_step
 from kohort.group.coordinator.consumer.state import log_records
 from kohort.group.coordinator.consumer.state.group import (
     LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
     ConsumerGroup,
     Member,
     MemberState,
@@ -25,10 +30,19 @@ from kohort.group.coordinator.consumer.state.group import (
     partition_metadata_tombstone,
 )
 from kohort.group.coordinator.consumer.state.session import Heartbeat, Waiting
-from kohort.group.coordinator.events import RequestArrived
-from kohort.group.coordinator.refusals import join_refused
+from kohort.group.coordinator.consumer.validate import Refused, Reported
+from kohort.group.coordinator.events import JobDone, RequestArrived
+from kohort.group.coordinator.jobs import MatchedTopics, NewTarget
+from kohort.group.coordinator.refusals import join_refused, refuse
 from kohort.group.events import Cause
 from kohort.values import replace
+from kohort.wire.codec.schema import Message, Request
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupInstallAssignmentResponse as Installed,
+)
+from kohort.wire.messages.client_assignors import (
+    ConsumerGroupPrepareAssignmentResponse as Prepared,
+)
 from kohort.wire.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -36,6 +50,8 @@ from kohort.wire.messages.consumer_group import (
     TopicPartitions,
 )
 from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupResponse
+
+R = TypeVar("R", bound=Message)
 
 
 def answer(decision: ConsumerDecision, arrived: Heartbeat) -> None:
@@ -47,9 +63,9 @@ def answer(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     request = arrived.request
     validate.check_request(request, arrived.version, decision.config.group_consumer_assignors)
     validate.check_size(request, decision.config.group_member_max_bytes)
-    client_assignors.check(request)
+    validate.check_client_assignors(request)
     if request.member_epoch <= LEAVE_EPOCH:
-        leave(decision, arrived)
+        membership.leave(decision, arrived)
     else:
         _beat(decision, arrived)
 
@@ -112,14 +128,14 @@ def _overtaken(waiting: Waiting) -> ConsumerGroupHeartbeatResponse | JoinGroupRe
     earlier = waiting.arrived
     if isinstance(earlier.request, JoinGroupRequest):
         return join_refused(earlier.request, earlier.version, ErrorCode.REBALANCE_IN_PROGRESS, "")
-    return failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The member has asked again.")
+    return _heartbeat_failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The member has asked again.")
 
 
 def _identified(decision: ConsumerDecision, arrived: Heartbeat, member_id: str) -> Member:
     """Return the member that sent the request, which may be a new one."""
     request = arrived.request
     if request.instance_id is not None:
-        return static_members.identified(decision, arrived, member_id, reported(request))
+        return membership.identified(decision, arrived, member_id, reported(request))
     member = decision.existing.members.get(member_id)
     if member is None:
         if request.member_epoch != validate.JOIN_EPOCH:
@@ -298,6 +314,99 @@ def reported(request: ConsumerGroupHeartbeatRequest) -> Reported:
     return owned
 
 
-def failed(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
+def _heartbeat_failed(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
     """Return the answer that carries only an error."""
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
+
+
+# --------------------------------------------------------------------------------- the end of a job
+
+
+def attempt(
+    decision: ConsumerDecision,
+    arrived: RequestArrived[R],
+    work: Callable[[ConsumerDecision, RequestArrived[R]], None],
+) -> ConsumerDecision:
+    """Run a function for a request; if it is refused, the error is the only effect."""
+    trial = decision.copy()
+    try:
+        work(trial, arrived)
+    except Refused as refusal:
+        response = failed(arrived, refusal.code, refusal.message)
+        decision.reply(arrived.token, response, arrived.version)
+        return decision
+    return trial
+
+
+def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = None) -> Message:
+    """Return the answer to a request that carries only an error."""
+    if isinstance(arrived.request, ConsumerGroupHeartbeatRequest):
+        return _heartbeat_failed(code, message)
+    if isinstance(arrived.request, JoinGroupRequest):
+        # Unlike a classic group's answer this one does not name the member (K45); one that Kafka
+        # gives before it reads the group does.
+        named = None if code is ErrorCode.INVALID_SESSION_TIMEOUT else ""
+        return join_refused(arrived.request, arrived.version, code, named)
+    response = refuse(cast("Request[Message]", arrived.request), arrived.version, code)
+    if isinstance(response, (Prepared, Installed)):
+        return replace(response, error_message=message)
+    return response
+
+
+def job_done(decision: ConsumerDecision, done: JobDone) -> ConsumerDecision:
+    """Use the result of a job, unless it is obsolete."""
+    match done.result:
+        case NewTarget() as made:
+            return _target_made(decision, done.token, made)
+        case MatchedTopics() as found:
+            return _regexes_resolved(decision, done.token, found)
+
+
+def _target_made(decision: ConsumerDecision, token: int, made: NewTarget) -> ConsumerDecision:
+    run = decision.session.targets.get(decision.group_id)
+    if run is None or run.token != token:
+        client_assignors.installed(decision, token, made)
+        return decision
+    target.end(decision, run)
+    if decision.group is not None and made.error is None:
+        target.store(decision, run.epoch, made)
+    waiting = run.waiting
+    if waiting is None:
+        return decision
+    return attempt(decision, waiting.arrived, lambda trial, _: _resume(trial, waiting, made))
+
+
+def _resume(decision: ConsumerDecision, waiting: Waiting, made: NewTarget) -> None:
+    """K12: the heartbeat continues where it stopped, if its member still exists.
+
+    A static member that announced its return (K32) does not, and must not be brought back by
+    it sent before: its successor would be refused.
+    """
+    if made.error is not None:
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, made.error)
+    group = decision.group
+    member = group.members.get(waiting.member_id) if group else None
+    if member is None or member.epoch == LEAVE_STATIC_EPOCH:
+        raise validate.unknown_member(waiting.arrived.request.group_id, waiting.member_id)
+    match waiting.arrived:
+        case RequestArrived(request=JoinGroupRequest()) as joined:
+            decision.passage.go_on(
+                decision,
+                cast("RequestArrived[JoinGroupRequest]", joined),
+                member,
+                waiting.resubscribed,
+            )
+        case beat:
+            reconcile_and_reply(
+                decision, cast("Heartbeat", beat), member, waiting.before, waiting.resubscribed
+            )
+
+
+def _regexes_resolved(
+    decision: ConsumerDecision, token: int, found: MatchedTopics
+) -> ConsumerDecision:
+    if decision.session.resolving.get(decision.group_id) == token:
+        resolving = decision.session.resolving.delete(decision.group_id)
+        decision.session = replace(decision.session, resolving=resolving)
+        regex.store(decision, found)
+    return decision

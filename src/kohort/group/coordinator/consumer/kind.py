@@ -1,25 +1,19 @@
-"""Consumer groups as a kind of group: their requests, records and deadlines."""
+"""Consumer groups as a kind of group: requests, records, deadlines; and descriptions (K38)."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.coordinator import services
-from kohort.group.coordinator.consumer import (
-    client_assignors,
-    configs,
-    describe,
-    heartbeat,
-    leave,
-    member_target,
-)
+from kohort.group.coordinator.consumer import client_assignors, configs, heartbeat, membership
 from kohort.group.coordinator.consumer.decision import ConsumerDecision, Passage
-from kohort.group.coordinator.consumer.resuming import attempt, failed, job_done
-from kohort.group.coordinator.consumer.state.fold import GROUPS, KEYS, read
-from kohort.group.coordinator.consumer.state.group import ConsumerGroup, MemberState
+from kohort.group.coordinator.consumer.heartbeat import attempt, failed, job_done
+from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member, MemberState
+from kohort.group.coordinator.consumer.state.log_records import GROUPS, KEYS, read
 from kohort.group.coordinator.consumer.state.session import SESSION, ConsumerSession
 from kohort.group.coordinator.consumer.validate import unknown_group
 from kohort.group.coordinator.events import (
@@ -36,8 +30,15 @@ from kohort.group.coordinator.events import (
 )
 from kohort.group.coordinator.kind import Answer, Api, Fold, Hear, Serve
 from kohort.group.coordinator.records import GroupLog
-from kohort.group.coordinator.refusals import group_id_of, refused_with
+from kohort.group.coordinator.refusals import (
+    ALL_OPERATIONS,
+    consumer_describe_failed,
+    group_id_of,
+    refused_with,
+)
 from kohort.group.coordinator.session import SessionState, ShardDecision
+from kohort.group.coordinator.topics import TopicsImage
+from kohort.values import replace
 from kohort.wire.codec.schema import Message
 from kohort.wire.messages.client_assignors import (
     ConsumerGroupInstallAssignmentRequest,
@@ -46,7 +47,12 @@ from kohort.wire.messages.client_assignors import (
 from kohort.wire.messages.configs import IncrementalAlterConfigsRequest
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
+    DescribedAssignment,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+    DescribedTopicPartitions,
 )
 from kohort.wire.messages.group_config_records import GroupConfigKey
 from kohort.wire.messages.groups import DeleteGroupsRequest
@@ -57,6 +63,9 @@ E = TypeVar("E")
 M = TypeVar("M", bound=Message)
 
 Work: TypeAlias = Callable[[ConsumerDecision], ConsumerDecision]
+
+# The types of members in a description.
+_CLASSIC, _CONSUMER = 0, 1
 
 
 # -------------------------------------------------------------------------------------- one group
@@ -162,6 +171,100 @@ def _not_found(arrived: RequestArrived[Message]) -> Message:
     return failed(arrived, unknown.code, unknown.message)
 
 
+# ---------------------------------------------------------------------------- ConsumerGroupDescribe
+
+
+def _description(
+    group: ConsumerGroup, topics: TopicsImage, default_assignor: str
+) -> DescribedConsumerGroup:
+    """Return a group with its members, sorted by id."""
+    return DescribedConsumerGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=_described_assignor(group, default_assignor),
+        members=tuple(
+            _described_member(group, member, topics) for _, member in sorted(group.members.items())
+        ),
+    )
+
+
+def _described_assignor(group: ConsumerGroup, default: str) -> str:
+    """Return the assignor of the members that made the target (K61), or the coordinator's."""
+    word = next(iter(group.words.values()), None)
+    return group.preferred_assignor(default) if word is None else word.assignor
+
+
+def _described_member(
+    group: ConsumerGroup, member: Member, topics: TopicsImage
+) -> DescribedConsumerMember:
+    """Describe a member; it still owns the partitions it was told to give up (KAFKA-20431)."""
+    has = {
+        topic_id: [*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ())]
+        for topic_id in {*member.assigned, *member.revoking}
+    }
+    return DescribedConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        subscribed_topic_regex=member.regex,
+        assignment=_described_assignment(has, topics),
+        target_assignment=_described_assignment(group.target_of(member.member_id), topics),
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
+    )
+
+
+def _described_assignment(
+    partitions: Mapping[uuid.UUID, Collection[int]], topics: TopicsImage
+) -> DescribedAssignment:
+    """Return partitions with their topic's name, except those of deleted topics."""
+    return DescribedAssignment(
+        topic_partitions=tuple(
+            DescribedTopicPartitions(
+                topic_id=topic_id,
+                topic_name=topics.names[topic_id],
+                partitions=tuple(sorted(partitions[topic_id])),
+            )
+            for topic_id in sorted(partitions)
+            if topic_id in topics.names
+        )
+    )
+
+
+def _describe(shard: ShardDecision, arrived: RequestArrived[Message], passage: Passage) -> None:
+    """K38: describe the groups of this protocol; any other is reported as not found."""
+    request = cast("ConsumerGroupDescribeRequest", arrived.request)
+    described = [_described_group(shard, group_id, passage) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        described = [
+            group if group.error_code else replace(group, authorized_operations=ALL_OPERATIONS)
+            for group in described
+        ]
+    shard.reply(arrived, ConsumerGroupDescribeResponse(groups=tuple(described)))
+
+
+def _described_group(
+    shard: ShardDecision, group_id: str, passage: Passage
+) -> DescribedConsumerGroup:
+    if not group_id:
+        return consumer_describe_failed(group_id, ErrorCode.INVALID_GROUP_ID)
+    group = GROUPS.of(shard.log).get(group_id)
+    if group is None:
+        missing = passage.other(shard, group_id).deletion_error() is ErrorCode.GROUP_ID_NOT_FOUND
+        message = f"Group {group_id} {'not found' if missing else 'is not a consumer group'}."
+        return consumer_describe_failed(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+    return _description(group, shard.session.topics, shard.config.group_consumer_assignors[0])
+
+
+# ----------------------------------------------------------------------------------------- the kind
+
+
 class ConsumerKind:
     """Groups of the consumer protocol (KIP-848).
 
@@ -184,21 +287,21 @@ class ConsumerKind:
         self._passage = passage
         self.serves: Mapping[type[object], Serve] = {
             ConsumerGroupHeartbeatRequest: tried(passage, heartbeat.answer),
-            ConsumerGroupPrepareAssignmentRequest: tried(passage, member_target.prepare),
-            ConsumerGroupInstallAssignmentRequest: tried(passage, member_target.install),
-            LeaveGroupRequest: _done(passage, leave.leave_as_told),
+            ConsumerGroupPrepareAssignmentRequest: tried(passage, client_assignors.prepare),
+            ConsumerGroupInstallAssignmentRequest: tried(passage, client_assignors.install),
+            LeaveGroupRequest: _done(passage, membership.leave_as_told),
             OffsetCommitRequest: _done(passage, _commit),
             OffsetDeleteRequest: _done(passage, _delete_offsets),
             DeleteGroupsRequest: _done(passage, _delete),
             RetentionCheckDue: _done(passage, services.expire),
-            ConsumerSessionExpired: _done(passage, leave.expire),
-            ConsumerRebalanceExpired: _done(passage, leave.expire),
-            ConsumerJoinExpired: _done(passage, leave.expire),
-            ConsumerSyncExpired: _done(passage, leave.expire),
+            ConsumerSessionExpired: _done(passage, membership.expire),
+            ConsumerRebalanceExpired: _done(passage, membership.expire),
+            ConsumerJoinExpired: _done(passage, membership.expire),
+            ConsumerSyncExpired: _done(passage, membership.expire),
             ConsumerAssignmentExpired: _done(passage, client_assignors.expire),
         }
         self.answers: Mapping[type[Message], Answer] = {
-            ConsumerGroupDescribeRequest: partial(describe.answer, passage=passage),
+            ConsumerGroupDescribeRequest: partial(_describe, passage=passage),
             IncrementalAlterConfigsRequest: configs.alter,
         }
         self.hears: Mapping[type[object], Hear] = {JobDone: self._finish_job}

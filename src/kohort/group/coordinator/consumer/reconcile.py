@@ -7,13 +7,12 @@ moves to the target's epoch and gets the free ones; the rest follows as others r
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from immutables import Map
 from msgspec import Struct
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.state.group import (
     NOTHING,
     Member,
@@ -22,10 +21,8 @@ from kohort.group.coordinator.consumer.state.group import (
     Owners,
     Target,
 )
+from kohort.group.coordinator.consumer.validate import Refused, Reported
 from kohort.values import replace
-
-# The partitions that a member reports; None: it does not report any.
-Reported = Mapping[uuid.UUID, Collection[int]] | None
 
 
 class Goal(Struct, frozen=True):

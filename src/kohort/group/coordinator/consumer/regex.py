@@ -12,11 +12,10 @@ from __future__ import annotations
 from enum import Enum
 
 from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.jobs import RegexJob
-from kohort.group.coordinator.consumer.refused import Refused
+from kohort.group.coordinator.consumer.decision import ConsumerDecision, RegexJob
 from kohort.group.coordinator.consumer.state import log_records
 from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member, regex_tombstone
+from kohort.group.coordinator.consumer.validate import Refused
 from kohort.group.coordinator.jobs import MatchedTopics
 from kohort.group.events import Cause
 from kohort.values import replace

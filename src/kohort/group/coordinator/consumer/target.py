@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kohort.group.assignors.server import MemberSubscription, ServerAssignor
-from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.jobs import TargetJob
+from kohort.group.coordinator.consumer.decision import ConsumerDecision, TargetJob
 from kohort.group.coordinator.consumer.state import log_records
 from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member, Owned, Target
 from kohort.group.coordinator.consumer.state.session import Heartbeat, TargetRun, Waiting

@@ -1,23 +1,43 @@
-"""Checks of a heartbeat's form and of its sender's identity (K5 to K8)."""
+"""Checks of a heartbeat's form and of its sender's identity (K5 to K8), and how one is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Collection, Mapping, Sequence
 
-from kohort.errors import ErrorCode
-from kohort.group.coordinator.consumer.reconcile import Reported
-from kohort.group.coordinator.consumer.refused import Refused
+from kohort.errors import ErrorCode, Portable, clipped
 from kohort.group.coordinator.consumer.state.group import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroup,
     Member,
 )
-from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from kohort.wire.messages.consumer_group import ClientAssignor, ConsumerGroupHeartbeatRequest
 
 JOIN_EPOCH = 0
 # KIP-1082: from this version on a member creates its own id.
 _OWN_MEMBER_ID_SINCE = 1
+# The limit for one member's assignors; the config limits those of all members together.
+_MOST_ASSIGNORS = 16
+MOST_METADATA_BYTES = 64 * 1024
+# The partitions that a member reports; None: it does not report any.
+Reported = Mapping[uuid.UUID, Collection[int]] | None
+
+
+class Refused(Portable, Exception):
+    """The request is answered with this error, and has no other effect.
+
+    A decision changes nothing until it is installed, so its effects so far are dropped.
+
+    Attributes:
+        code: The error.
+        message: Text for people, None when the code is enough.
+    """
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = clipped(message)
 
 
 def check_request(
@@ -81,6 +101,29 @@ def _not_blank(text: str | None, message: str) -> None:
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def check_client_assignors(request: ConsumerGroupHeartbeatRequest) -> None:
+    """K60: refuse invalid or too many assignors of a member.
+
+    Raises:
+        Refused: INVALID_REQUEST.
+    """
+    assignors = request.client_assignors
+    if not assignors:
+        return
+    names = {each.name for each in assignors}
+    if len(assignors) > _MOST_ASSIGNORS or sum(map(assignor_size, assignors)) > MOST_METADATA_BYTES:
+        raise Refused(ErrorCode.INVALID_REQUEST, "ClientAssignors are too many or too large.")
+    if len(names) < len(assignors) or any(not name.strip() for name in names):
+        raise Refused(ErrorCode.INVALID_REQUEST, "ClientAssignors must have names, each once.")
+    if any(not each.minimum_version <= each.version <= each.maximum_version for each in assignors):
+        raise Refused(ErrorCode.INVALID_REQUEST, "A version of ClientAssignors is out of range.")
+
+
+def assignor_size(assignor: ClientAssignor) -> int:
+    """Return the size of an assignor's name and metadata."""
+    return len(assignor.name) + len(assignor.metadata)
 
 
 def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.group.coordinator.classic import join as classic_join
-from kohort.group.coordinator.consumer import heartbeat, static_members, target, validate
+from kohort.group.coordinator.consumer import heartbeat, membership, target, validate
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Member, MemberState
+from kohort.group.coordinator.consumer.validate import Refused
 from kohort.group.coordinator.events import (
     ConsumerJoinExpired,
     ConsumerSyncExpired,
@@ -132,8 +132,8 @@ def _identified(decision: ConsumerDecision, arrived: Join, old: Member | None) -
     if request.group_instance_id is None or (old is None and not request.member_id):
         return decision.existing.members.get(member_id) or Member(member_id=member_id)
     if old is None or request.member_id:
-        return static_members.held_by(decision.existing, request.group_instance_id, member_id)
-    return static_members.replaced(decision, old, member_id)
+        return membership.held_by(decision.existing, request.group_instance_id, member_id)
+    return membership.replaced(decision, old, member_id)
 
 
 def _updated(member: Member, arrived: Join) -> Member:
@@ -286,7 +286,7 @@ def _member(
     if instance_id is None:
         member = group.members.get(member_id)
     else:
-        member = static_members.held_by(group, instance_id, member_id)
+        member = membership.held_by(group, instance_id, member_id)
     if member is None or member.classic is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     if member.epoch != generation:

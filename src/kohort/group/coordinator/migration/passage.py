@@ -13,7 +13,7 @@ from kohort.group.coordinator.classic import kind as classic
 from kohort.group.coordinator.classic.group import ClassicGroup
 from kohort.group.coordinator.consumer.decision import Passage
 from kohort.group.coordinator.consumer.kind import ConsumerKind, forgotten, tried
-from kohort.group.coordinator.consumer.state.fold import GROUPS
+from kohort.group.coordinator.consumer.state.log_records import GROUPS
 from kohort.group.coordinator.consumer.state.session import SESSION
 from kohort.group.coordinator.kind import Group, Serve
 from kohort.group.coordinator.migration import classic_members, downgrade, upgrade

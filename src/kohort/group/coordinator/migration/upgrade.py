@@ -14,7 +14,6 @@ from kohort.group.coordinator.classic.fold import STORED, StoredGroup, group_tom
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
 from kohort.group.coordinator.classic.group import Member as ClassicMember
 from kohort.group.coordinator.consumer.decision import ConsumerDecision
-from kohort.group.coordinator.consumer.refused import Refused
 from kohort.group.coordinator.consumer.state import log_records
 from kohort.group.coordinator.consumer.state.group import (
     ConsumerGroup,
@@ -23,6 +22,7 @@ from kohort.group.coordinator.consumer.state.group import (
     Owned,
     Target,
 )
+from kohort.group.coordinator.consumer.validate import Refused
 from kohort.group.coordinator.events import (
     InitialDelayExpired,
     JoinExpired,
