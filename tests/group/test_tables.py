@@ -39,7 +39,7 @@ TABLES = [
 def test_every_state_answers_every_trigger(table: Table[Any, Any]) -> None:
     for state in table.states:
         for trigger in table.total:
-            assert table.cell(state, trigger)[-1].guard is None
+            assert table.cells[state, trigger][-1].guard is None
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from kohort.group.machine import Table
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
+from kohort.simulation.coverage import substituted
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -202,7 +203,7 @@ def _watched(
         return handle
 
     rows = [replace(line, handler=watch(line.handler)) for line in table.rows]
-    with table.substituted(rows):
+    with substituted(table, rows):
         yield
 
 

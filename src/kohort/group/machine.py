@@ -8,9 +8,9 @@ this holds, do that. The table is what runs, what the diagrams show, and what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from enum import Enum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 from immutables import Map
@@ -158,8 +158,27 @@ class TableError(Exception):
     """A table has a gap, or a row of it broke its own word. It is a bug in this package."""
 
 
+def cells_of(rows: Iterable[Row[S, D]]) -> dict[tuple[S, type[object]], tuple[Row[S, D], ...]]:
+    """Return the rows of each state and trigger, in the order in which they are tried."""
+    cells: dict[tuple[S, type[object]], tuple[Row[S, D], ...]] = {}
+    for line in rows:
+        for state in line.states:
+            cell = state, line.trigger
+            cells[cell] = (*cells.get(cell, ()), line)
+    return cells
+
+
 class Table(Generic[S, D]):
-    """The rows of one machine, checked to be complete."""
+    """The rows of one machine, checked to be complete.
+
+    Attributes:
+        name: Name for diagrams and errors.
+        states: All states.
+        rows: The rows.
+        total: Triggers that every state answers.
+        local: Triggers that a state without a row refuses.
+        cells: The rows of each state and trigger, in the order in which they are tried.
+    """
 
     def __init__(
         self,
@@ -188,53 +207,24 @@ class Table(Generic[S, D]):
         self.rows = tuple(rows)
         self.total = tuple(total)
         self.local = tuple(local)
-        self._index = self._indexed()
+        self.cells = cells_of(self.rows)
         self._check()
 
-    def _indexed(self) -> dict[tuple[S, type[object]], tuple[Row[S, D], ...]]:
-        index: dict[tuple[S, type[object]], tuple[Row[S, D], ...]] = {}
-        for line in self.rows:
-            for state in line.states:
-                cell = index.get((state, line.trigger), ())
-                if cell and cell[-1].guard is None:
-                    raise TableError(f"{self.name}: {_place(state, line)} is never reached")
-                index[state, line.trigger] = (*cell, line)
-        return index
-
     def _check(self) -> None:
+        for (state, _), cell in self.cells.items():
+            for line, after in pairwise(cell):
+                if line.guard is None:
+                    raise TableError(f"{self.name}: {_place(state, after)} is never reached")
         undeclared = {line.trigger for line in self.rows} - {*self.total, *self.local}
         if undeclared:
             raise TableError(f"{self.name}: undeclared triggers {sorted(map(str, undeclared))}")
         for state in self.states:
             for trigger in self.total:
-                cell = self._index.get((state, trigger), ())
+                cell = self.cells.get((state, trigger), ())
                 if not cell or cell[-1].guard is not None:
                     raise TableError(
                         f"{self.name}: {state.name} does not answer {trigger.__name__}"
                     )
-
-    @contextmanager
-    def substituted(self, rows: Iterable[Row[S, D]]) -> Iterator[None]:
-        """Run with other rows for a while; they are not checked.
-
-        This is how the simulator counts which rows are taken, and how it plants bugs in order to
-        show that it finds them.
-        """
-        kept = self.rows, self._index
-        self.rows = tuple(rows)
-        index: dict[tuple[S, type[object]], tuple[Row[S, D], ...]] = {}
-        for line in self.rows:
-            for state in line.states:
-                index[state, line.trigger] = (*index.get((state, line.trigger), ()), line)
-        self._index = index
-        try:
-            yield
-        finally:
-            self.rows, self._index = kept
-
-    def cell(self, state: S, trigger: type[object]) -> tuple[Row[S, D], ...]:
-        """Return the rows of one state and trigger, in the order they are tried."""
-        return self._index.get((state, trigger), ())
 
     def run(self, decision: D, trigger: type[object], event: object) -> Row[S, D]:
         """Let the row that applies do its work on the decision, and return the last row that did.
@@ -244,7 +234,7 @@ class Table(Generic[S, D]):
             TableError: The row ended in a state that it does not name.
         """
         before = decision.state
-        for line in self._index.get((before, trigger), ()):  # type: ignore[arg-type]  # a decision of this table has a state of it
+        for line in self.cells.get((before, trigger), ()):  # type: ignore[arg-type]  # a decision of this table has a state of it
             found = line.guard is None or line.guard(decision, event)
             if found:
                 if line.refuses:

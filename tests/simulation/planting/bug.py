@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from msgspec import Struct, field
 
 from kohort.group.assignors import Assignor
-from kohort.simulation.coverage import AnyRow, AnyTable
+from kohort.simulation.coverage import AnyRow, AnyTable, substituted
 from kohort.values import replace
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def changed(
         if not any(hit):
             raise LookupError(f"{found.name}: no row {trigger.__name__} -> {action}")
         rows = [change(r) if h else r for r, h in zip(found.rows, hit, strict=True)]
-        return found.substituted(rows)
+        return substituted(found, rows)
 
     return plant
 

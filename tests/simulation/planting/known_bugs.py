@@ -22,7 +22,7 @@ from kohort.group.events import GroupEvent
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.events import JobDone
 from kohort.group.subscription import Subscription, decode_subscription, encode_subscription
-from kohort.simulation.coverage import AnyRow, AnyTable
+from kohort.simulation.coverage import AnyRow, AnyTable, substituted
 from kohort.simulation.groups.application import Application, Offsets
 from kohort.simulation.groups.protocols import MIGRATION
 from kohort.types import TopicPartition
@@ -139,7 +139,7 @@ def _in_every_row(table: object, spoil: AnyHandler) -> Plant:
         return replace(line, handler=both)
 
     found = cast("AnyTable", table)
-    return lambda: found.substituted([spoilt(line) for line in found.rows])
+    return lambda: substituted(found, [spoilt(line) for line in found.rows])
 
 
 def _claim_nothing(decision: Any, _event: object) -> None:

@@ -30,7 +30,7 @@ from kohort.group.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from kohort.simulation.coverage import AnyRow, AnyTable
+from kohort.simulation.coverage import AnyRow, AnyTable, substituted
 from kohort.simulation.groups.application import Application
 from kohort.types import TopicPartition
 from kohort.values import replace
@@ -169,7 +169,7 @@ def _claim_what_is_lost() -> Iterator[None]:
         return replace(line, handler=both)
 
     table = cast("AnyTable", _T)
-    with table.substituted([spoilt(line) for line in table.rows]):
+    with substituted(table, [spoilt(line) for line in table.rows]):
         yield
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from kohort.group.machine import Decision
-from kohort.simulation.coverage import TABLES, AnyRow, AnyTable, is_never, label
+from kohort.simulation.coverage import TABLES, AnyRow, AnyTable, is_never, label, substituted
 from kohort.values import replace
 
 # Handlers that are empty.
@@ -67,7 +67,7 @@ class Mutant(Struct, frozen=True):
         """Return a context in which the table has this bug."""
         rows = list(self.table.rows)
         rows[self.index] = _CHANGES[self.kind](self.table, self.index)
-        return self.table.substituted(rows)
+        return substituted(self.table, rows)
 
 
 def mutants() -> Iterator[Mutant]:

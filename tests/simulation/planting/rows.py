@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
-from kohort.simulation.coverage import AnyRow, AnyTable, label
+from kohort.simulation.coverage import AnyRow, AnyTable, label, substituted
 from kohort.values import replace
 
 Plant: TypeAlias = Callable[[], AbstractContextManager[None]]
@@ -35,22 +35,22 @@ def row_bugs(table: AnyTable, index: int, harmless: Container[str]) -> Iterator[
     name = label(table, line)
     if line.guard is None:
         ignored = replace(line, handler=_nothing, again=False)
-        yield Bug(f"{name} (ignored)", substituted(table, index, ignored))
+        yield Bug(f"{name} (ignored)", replaced(table, index, ignored))
         return
-    yield Bug(f"{name} (removed)", substituted(table, index, None))
+    yield Bug(f"{name} (removed)", replaced(table, index, None))
     if not line.refuses:  # its guard returns the error
         guard = cast("Callable[[Any, object], bool]", line.guard)
         negated = replace(line, guard=_not(guard), to=table.states)
-        yield Bug(f"{name} (negated)", substituted(table, index, negated))
+        yield Bug(f"{name} (negated)", replaced(table, index, negated))
 
 
-def substituted(table: AnyTable, index: int, line: AnyRow | None) -> Plant:
+def replaced(table: AnyTable, index: int, line: AnyRow | None) -> Plant:
     """Return a bug: another row instead of one, or none."""
 
     def plant() -> AbstractContextManager[None]:
         rows = list(table.rows)
         rows[index : index + 1] = [] if line is None else [line]
-        return table.substituted(rows)
+        return substituted(table, rows)
 
     return plant
 
