@@ -1,13 +1,24 @@
-"""Log lines of an application that has not set logging up, and settings of a session."""
+"""Log lines of an application without logging, settings of a session, and the interpreter."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import SparkContext
 
 from kohort.client.config.security import ALIASES, SECRETS
-from kohort.spark import session_config
+from kohort.region import DeltaSink
+from kohort.spark import DeltaAppend, KohortDataSource, configure, region_sink, session_config
 
 PROGRAM = """
 import logging
@@ -39,3 +50,79 @@ def test_spark_hides_each_secret_by_its_name() -> None:
     names = [name.replace("_", ".") for name in known]
     assert [name for name in names if not hidden.search(f"kafka.{name}")] == []
     assert not hidden.search("kafka.sasl.username")
+
+
+IMPORT = """
+import json, os
+before = dict(os.environ)
+import kohort.spark
+for name in kohort.spark.__all__:
+    getattr(kohort.spark, name)
+print(json.dumps([before, dict(os.environ)]))
+"""
+
+
+@pytest.fixture
+def other_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The `python3` of the PATH is another interpreter, and PYSPARK_PYTHON is not set."""
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(python.parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYSPARK_PYTHON", "")  # so that it is removed after the test
+    monkeypatch.delenv("PYSPARK_PYTHON")
+
+
+@pytest.mark.usefixtures("other_python")
+def test_an_import_changes_no_environment_variable() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
+    )
+    before, after = json.loads(done.stdout)
+    assert "PYSPARK_PYTHON" not in before
+    assert after == before
+
+
+@pytest.mark.usefixtures("other_python")
+@pytest.mark.parametrize(
+    "call",
+    [
+        configure,
+        session_config,
+        KohortDataSource.name,  # the first that Spark's `register` calls
+        lambda: DeltaAppend("table", "group"),
+        lambda: region_sink(DeltaSink("table", pa.schema({"total": pa.int64()}))),
+    ],
+    ids=["configure", "session_config", "register", "DeltaAppend", "region_sink"],
+)
+def test_workers_run_the_interpreter_of_the_program(call: Callable[[], object]) -> None:
+    call()
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.usefixtures("other_python")
+def test_the_interpreter_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    configure()
+    assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
+
+
+@pytest.mark.usefixtures("other_python")
+def test_the_python3_of_the_path_needs_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", os.environ["PATH"].split(os.pathsep)[0] + "/python3")
+    configure()
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+@pytest.mark.usefixtures("other_python")
+@pytest.mark.parametrize(
+    ("noted", "then"), [("python3", sys.executable), ("/opt/python", "/opt/python")]
+)
+def test_a_running_context_gets_the_interpreter(
+    noted: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context: Any = SimpleNamespace(pythonExec=noted)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    configure()
+    assert context.pythonExec == then

@@ -1,7 +1,7 @@
 """Kafka consumer groups for Spark: the data source `kohort`, and exactly once into Delta Lake.
 
-Importing this package makes Spark's Python workers run the interpreter that imports it, unless
-PYSPARK_PYTHON says otherwise.
+Importing this package changes nothing in the process. `configure` makes Spark's Python workers run
+the current interpreter; what needs that calls it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kohort.extras import needed_by
 from kohort.lazy import importer
-from kohort.spark.environment import session_config, use_this_interpreter
+from kohort.spark.environment import configure, session_config
 
 if TYPE_CHECKING:
     from kohort.delta.append import AppendReport
@@ -44,6 +44,7 @@ __all__ = [
     "SourceProgress",
     "progress",
     "region_sink",
+    "configure",
     "session_config",
 ]
 
@@ -69,5 +70,3 @@ __getattr__ = importer(
     },
     partial(needed_by, "kohort.spark"),
 )
-
-use_this_interpreter()

@@ -24,7 +24,8 @@ _COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
 def session_config(*, extra_java_options: str = "") -> dict[str, str]:
     """Return settings for building a `SparkSession`, before its JVM starts.
 
-    They include `spark.redaction.regex`, with which Spark hides secrets in its output.
+    They include `spark.redaction.regex`, with which Spark hides secrets in its output. It calls
+    `configure`, as the interpreter of the workers is not a setting of a session.
 
     Args:
         extra_java_options: Your own `spark.driver.extraJavaOptions`, which are kept.
@@ -32,7 +33,7 @@ def session_config(*, extra_java_options: str = "") -> dict[str, str]:
     Returns:
         Keys and values for `SparkSession.builder.config`.
     """
-    use_this_interpreter()
+    configure()
     return {
         "spark.driver.extraJavaOptions": f"{STACK} {extra_java_options}".strip(),
         "spark.redaction.regex": REDACTED,
@@ -40,11 +41,16 @@ def session_config(*, extra_java_options: str = "") -> dict[str, str]:
     }
 
 
-def use_this_interpreter() -> None:
-    """Make Spark's Python workers use the current interpreter, unless configured otherwise.
+def configure() -> None:
+    """Make Spark's Python workers use the current interpreter, unless PYSPARK_PYTHON is set.
 
     Spark runs the first `python3` on the PATH, which outside an activated environment lacks this
-    package. The user's setting takes precedence.
+    package. If that is another interpreter, this sets PYSPARK_PYTHON in `os.environ`, and corrects
+    a SparkContext that exists already. A later call changes nothing.
+
+    `session_config`, `install`, `append`, `DeltaAppend`, `region_sink` and the registration of
+    `KohortDataSource` call it. Call it yourself, before the session is created, where Spark finds
+    the source by its name only: the JVM keeps the interpreter with which it started.
     """
     if "PYSPARK_PYTHON" in os.environ or not sys.executable:
         return
@@ -52,10 +58,10 @@ def use_this_interpreter() -> None:
     if found is not None and os.path.abspath(found) == os.path.abspath(sys.executable):  # noqa: PTH100  # Path.absolute keeps "..", and resolve leaves the environment
         return
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    _repair_running_context()
+    _update_running_context()
 
 
-def _repair_running_context() -> None:
+def _update_running_context() -> None:
     """Update an existing context, which has stored the name of the interpreter to start."""
     core = sys.modules.get("pyspark.core.context")
     if core is None:

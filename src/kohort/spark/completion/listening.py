@@ -35,7 +35,7 @@ from kohort.spark.completion.lag import Board
 from kohort.spark.completion.metrics import Exporter, MetricsError
 from kohort.spark.completion.progress import SourceReport, source_reports
 from kohort.spark.completion.sink_watch import SinkWatch, Verdict, checkpoint_of
-from kohort.spark.environment import log_like_spark
+from kohort.spark.environment import configure, log_like_spark
 from kohort.spark.versions import SparkVersionError, check_spark
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ def install(
     """
     check_spark()
     _refuse_connect(spark)
+    configure()
     log_like_spark()
     session = _session_id(spark)
     if session not in _installed:

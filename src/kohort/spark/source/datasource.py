@@ -33,6 +33,7 @@ except ImportError:
     raise
 
 from kohort.spark.checkpoint.manifest import OffsetJson
+from kohort.spark.environment import configure
 from kohort.spark.options.checks import check_stream_options
 from kohort.spark.options.schema import checked_columns, source_schema
 from kohort.spark.options.source import OptionError, SourceOptions, parse_options
@@ -60,7 +61,8 @@ class KohortDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name to pass to `format()`."""
+        """Return the name to pass to `format()`; Spark asks for it first when it registers this."""
+        configure()  # before Spark notes the interpreter that runs the source
         return "kohort"
 
     def __init__(self, options: dict[str, str]) -> None:

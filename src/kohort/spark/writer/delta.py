@@ -13,6 +13,7 @@ from kohort.delta.columns import check_types
 from kohort.delta.parquet import ArrowTask
 from kohort.delta.positions import DeltaAppendError
 from kohort.delta.reports import TaskReport
+from kohort.spark.environment import configure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,7 @@ class DeltaAppend(TableAppend):
         from kohort.spark.completion.listening import install_where_possible, present_session
 
         super().__init__(table, group_id, **options)
+        configure()
         install_where_possible(present_session())
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
