@@ -1,4 +1,4 @@
-"""Write docs/porting.md: what differs from the other Python clients without an error.
+"""Write docs/porting.md: differences from other Python clients that raise no error.
 
 Texts are in docs/porting.toml. Names and defaults of settings are read from the installed clients:
 kafka-python's and aiokafka's from their classes, confluent-kafka's from librdkafka itself.
@@ -30,10 +30,10 @@ MISSING = object()  # the peer has no such setting
 HEAD = """# Coming from another client
 
 The differences from kafka-python, confluent-kafka and aiokafka that cause **no error**: the program
-runs, and does something else. Settings that are not listed have the same default or exist on one
-side only; ours refuses an unknown setting by name.
+runs, but behaves differently. Settings that are not listed have the same default or exist only on
+one side; kohort refuses an unknown setting by name.
 
-`python tools/porting.py` writes this page from `docs/porting.toml` and the defaults of the
+`python tools/porting.py` generates this page from `docs/porting.toml` and the defaults of the
 installed clients.
 """
 
@@ -44,9 +44,9 @@ class Setting:
 
     Attributes:
         client: "consumer" or "producer".
-        name: Our name of it.
+        name: Our name for it.
         ours: Our default.
-        theirs: The peer's name of it.
+        theirs: The peer's name for it.
         default: The peer's default.
     """
 
@@ -64,7 +64,7 @@ def data() -> dict[str, Any]:
 
 
 def differing(peer: str) -> list[Setting]:
-    """Return the settings that a peer has too, and has another default for."""
+    """Return the settings that a peer also has, but with another default."""
     found = []
     for client, config in CLIENTS.items():
         for name, ours in defaults(config).items():
@@ -107,7 +107,7 @@ def _python_defaults(peer: str, client: str) -> Mapping[str, object]:
 
 
 class _Librdkafka:
-    """The library inside confluent-kafka, asked for its defaults."""
+    """The library inside confluent-kafka, which returns its defaults."""
 
     def __init__(self) -> None:
         (path,) = (
@@ -138,7 +138,7 @@ def _librdkafka() -> _Librdkafka:
     return _Librdkafka()
 
 
-# What stands for the same thing in different clients.
+# Values that mean the same in different clients.
 _SAME = {
     "all": "-1",
     "": "none",
@@ -156,7 +156,7 @@ def _plain(value: object) -> str:
 
 
 def _named(value: object) -> str:
-    """Return a value as a setting has it; of a class its name, as `range` of its assignor."""
+    """Return a value as text; for a class its name, such as `range` for the range assignor."""
     if isinstance(value, type):
         return value.__name__.removesuffix("PartitionAssignor").lower()
     if value is None or isinstance(value, (str, int, float)):
