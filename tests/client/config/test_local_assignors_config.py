@@ -52,7 +52,7 @@ def test_what_is_no_assignor_is_refused(wrong: object) -> None:
 
 
 def test_two_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="two assignors of one name"):
+    with pytest.raises(ConfigError, match="two assignors with the same name"):
         config(group_local_assignors=[ByRank(1), ByRank(2)])
 
 

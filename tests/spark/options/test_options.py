@@ -230,7 +230,7 @@ def test_secrets_are_in_no_text() -> None:
         ({**NEEDED, "kafka.key.deserializer": "x"}, "keys are binary"),
         ({**NEEDED, "kafka.value.deserializer": "x"}, "values are binary"),
         ({**NEEDED, "kafka.interceptor.classes": "x"}, "interceptor"),
-        ({**NEEDED, "kafka.security.providers": "x"}, "does not have; remove it$"),
+        ({**NEEDED, "kafka.security.providers": "x"}, "does not support; remove it$"),
         ({"kafka.bootstrap.server": "h:1"}, "did you mean bootstrap.servers"),
         ({**NEEDED, "kafka.session.timeout": "6000"}, "did you mean session.timeout.ms"),
         ({**NEEDED, "kafka.session.timeout.ms": "long"}, "session.timeout.ms must be"),

@@ -1,1 +1,1 @@
-"""Settings of clients: their names, types and values, and checks of arguments."""
+"""Client settings: names, types and values; and argument checks."""

@@ -1,10 +1,10 @@
-"""Checks of the arguments of public calls, made where they enter.
+"""Argument checks of public calls, at the point of entry.
 
-A wrong argument is refused in the caller's own frame, with its name, its value and what was
-expected. Further in it would fail on the client's loop, in a task that all callers share.
+A wrong argument raises in the caller's own frame, with its name, its value and the expected type or
+range. Deeper inside, it would fail on the client's loop, in a task that all callers share.
 
-Every check returns the value in the form that the client works with: whole numbers as `int`,
-partitions as `TopicPartition`, iterables as tuples.
+Every check returns the value in the form that the client uses: whole numbers as `int`, partitions
+as `TopicPartition`, iterables as tuples.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Headers = tuple[tuple[str, Buffer | None], ...]
 
 LONGEST_NAME = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-# A length is 16 bits wide wherever Kafka has no newer encoding of strings.
+# Kafka's older encoding of strings has 16 bits for the length.
 _LONGEST_TEXT = 2**15 - 1
 _MOST_PARTITION = 2**31 - 1
 _MOST_OFFSET = 2**63 - 1
-# 31 years: longer time-outs, infinity among them, overflow the operating system's clocks.
+# 31 years: longer timeouts, including infinity, overflow the operating system's clocks.
 LONGEST_MS = 10**12
 
 _repr = Repr()
@@ -39,12 +39,12 @@ _repr.maxstring = _repr.maxother = 80
 
 
 def shown(value: object) -> str:
-    """Return a value with its type, for the text of an error: short, whatever it is."""
+    """Return a short text of any value with its type, for error messages."""
     return "None" if value is None else f"{_repr.repr(value)} ({type(value).__name__})"
 
 
 def as_int(value: object) -> int | None:
-    """Return a whole number as an `int`; None for anything else: a bool, an array, or so."""
+    """Return a whole number as an `int`; None for anything else, such as a bool or an array."""
     try:
         return None if isinstance(value, bool) else index(cast("SupportsIndex", value))
     except TypeError:
@@ -52,16 +52,16 @@ def as_int(value: object) -> int | None:
 
 
 def whole(value: object, argument: str, least: int, most: int) -> int:
-    """Check a whole number; NumPy's pass, `bool` and `float` do not.
+    """Check a whole number; NumPy integers pass, `bool` and `float` do not.
 
     Args:
-        value: What was given.
-        argument: What the caller calls it.
+        value: The given value.
+        argument: The caller's name for it.
         least: The smallest value allowed.
-        most: The largest.
+        most: The largest value allowed.
 
     Raises:
-        TypeError: It is no whole number.
+        TypeError: It is not a whole number.
         ValueError: It is out of range.
     """
     number = as_int(value)
@@ -74,7 +74,7 @@ def whole(value: object, argument: str, least: int, most: int) -> int:
 
 
 def flag(value: object, argument: str) -> bool:
-    """Check a choice of True or False.
+    """Check a boolean.
 
     Raises:
         TypeError: It is neither.
@@ -85,7 +85,7 @@ def flag(value: object, argument: str) -> bool:
 
 
 def text(value: object, argument: str, *, may_be_empty: bool = False) -> str:
-    """Check a text that Kafka's protocol can carry: encodable and of at most 32,767 bytes.
+    """Check a string for Kafka's protocol: encodable, and at most 32,767 bytes long.
 
     Raises:
         TypeError: It is not a `str`.
@@ -105,27 +105,27 @@ def text(value: object, argument: str, *, may_be_empty: bool = False) -> str:
 
 
 def texts(value: object, argument: str) -> tuple[str, ...]:
-    """Check names, group ids or the like; one string alone is not a sequence of them.
+    """Check names, such as group ids; a single string is not a sequence of names.
 
     Raises:
-        TypeError: It is one string, no iterable, or one of them is not a `str`.
+        TypeError: It is a single string or not iterable, or one of them is not a `str`.
         ValueError: One of them is empty, too long or cannot be encoded.
     """
     return tuple(text(each, f"{argument}[{at}]") for at, each in enumerate(_many(value, argument)))
 
 
 def topic(value: object, argument: str = "topic", kind: str = "a topic's name") -> str:
-    """Check the name of a topic to be read or written, by Kafka's own rule.
+    """Check the name of a topic, by Kafka's own rule.
 
     Args:
-        value: What was given.
-        argument: What the caller calls it.
-        kind: What it should be, for the error.
+        value: The given value.
+        argument: The caller's name for it.
+        kind: The expected kind of name, for the error.
 
     Raises:
         TypeError: It is not a `str`.
-        ValueError: It is empty, "." or "..", longer than 249, or has a character that is not an
-            ASCII letter, digit, dot, underscore or hyphen.
+        ValueError: It is empty, "." or "..", longer than 249 characters, or contains a character
+            other than ASCII letters, digits, dot, underscore and hyphen.
     """
     name = text(value, argument)
     if len(name) > LONGEST_NAME:
@@ -145,31 +145,31 @@ def _is_name(name: str) -> bool:
 
 
 def topics(value: object, argument: str = "topics") -> tuple[str, ...]:
-    """Check names of topics; one string alone is not a sequence of them.
+    """Check names of topics; a single string is not a sequence of names.
 
     Raises:
-        TypeError: It is one string, no iterable, or one of them is not a `str`.
-        ValueError: One of them is not a topic's name.
+        TypeError: It is a single string or not iterable, or one of them is not a `str`.
+        ValueError: One of them is not a valid topic name.
     """
     return tuple(topic(each, f"{argument}[{at}]") for at, each in enumerate(_many(value, argument)))
 
 
 def partition_number(value: object, argument: str = "partition") -> int:
-    """Check the number of a partition.
+    """Check a partition number.
 
     Raises:
-        TypeError: It is no whole number.
+        TypeError: It is not a whole number.
         ValueError: It is negative or beyond 32 bits.
     """
     return whole(value, argument, 0, _MOST_PARTITION)
 
 
 def partition(value: object, argument: str = "partition") -> TopicPartition:
-    """Check a partition; any tuple of a topic's name and a number will do, as kafka-python's.
+    """Check a partition; any tuple of topic name and number is accepted, such as kafka-python's.
 
     Raises:
         TypeError: It is not such a tuple.
-        ValueError: The name or the number is not one that Kafka allows.
+        ValueError: Kafka does not allow the name or the number.
     """
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"{argument} must be a TopicPartition, not {shown(value)}")
@@ -178,22 +178,22 @@ def partition(value: object, argument: str = "partition") -> TopicPartition:
 
 
 def partitions(value: object, argument: str = "partitions") -> tuple[TopicPartition, ...]:
-    """Check partitions; one alone is not a sequence of them.
+    """Check partitions; a single partition is not a sequence of partitions.
 
     Raises:
-        TypeError: It is one partition, no iterable, or one of them is no partition.
-        ValueError: One of them is not one that Kafka allows.
+        TypeError: It is a single partition or not iterable, or one of them is not a partition.
+        ValueError: Kafka does not allow one of them.
     """
     if isinstance(value, TopicPartition):
         raise TypeError(f"{argument} must be several partitions, not one: write [{value!r}]")
     many = tuple(_many(value, argument))
-    if all(map(_is_partition, many)):  # sources ask about thousands, several times a second
+    if all(map(_is_partition, many)):  # Spark sources pass thousands, several times a second
         return cast("tuple[TopicPartition, ...]", many)
     return tuple(partition(each, f"{argument}[{at}]") for at, each in enumerate(many))
 
 
 def _is_partition(value: object) -> bool:
-    """Whether `partition` would return the same value."""
+    """Whether `partition` would return the value unchanged."""
     if type(value) is not TopicPartition:
         return False
     name, number = value
@@ -209,18 +209,18 @@ def offset(value: object, argument: str = "offset") -> int:
     """Check the offset of a record.
 
     Raises:
-        TypeError: It is no whole number.
+        TypeError: It is not a whole number.
         ValueError: It is negative.
     """
     return whole(value, argument, 0, _MOST_OFFSET)
 
 
 def offsets(value: object, argument: str = "offsets") -> dict[TopicPartition, OffsetAndMetadata]:
-    """Check what is to be stored as committed: offsets by partition, with or without metadata.
+    """Check offsets to commit: by partition, with or without metadata.
 
     Raises:
         TypeError: It is not such a mapping.
-        ValueError: An offset is negative, or a partition not one that Kafka allows.
+        ValueError: An offset is negative, or Kafka does not allow a partition.
     """
     return _by_partition(value, argument, _stored)
 
@@ -244,27 +244,27 @@ def timestamps(value: object, argument: str = "timestamps") -> dict[TopicPartiti
 
     Raises:
         TypeError: It is not such a mapping.
-        ValueError: A time is negative, or a partition not one that Kafka allows.
+        ValueError: A time is negative, or Kafka does not allow a partition.
     """
     return _by_partition(value, argument, timestamp_ms)
 
 
 def targets(value: object, argument: str = "targets") -> dict[TopicPartition, int]:
-    """Check times by partition, or Kafka's numbers for particular records (-1 to -6).
+    """Check times by partition, or Kafka's numbers for special positions (-1 to -6).
 
     Raises:
         TypeError: It is not such a mapping.
-        ValueError: A number is below -6, or a partition not one that Kafka allows.
+        ValueError: A number is below -6, or Kafka does not allow a partition.
     """
     return _by_partition(value, argument, lambda each, where: whole(each, where, -6, _MOST_OFFSET))
 
 
 def starts(value: object, argument: str) -> dict[TopicPartition, int]:
-    """Check the first offsets that stay, by partition; -1 is the end.
+    """Check the first offsets to keep, by partition; -1 is the end.
 
     Raises:
         TypeError: It is not such a mapping.
-        ValueError: A number is below -1, or a partition not one that Kafka allows.
+        ValueError: A number is below -1, or Kafka does not allow a partition.
     """
     return _by_partition(value, argument, lambda each, where: whole(each, where, -1, _MOST_OFFSET))
 
@@ -286,48 +286,48 @@ def timestamp_ms(value: object, argument: str = "timestamp_ms") -> int:
     """Check a point in time, in milliseconds since the epoch.
 
     Raises:
-        TypeError: It is no whole number: seconds of `time.time()`, for one.
+        TypeError: It is not a whole number, for example seconds from `time.time()`.
         ValueError: It is negative.
     """
     return whole(value, argument, 0, _MOST_OFFSET)
 
 
 def timeout_ms(value: object, argument: str = "timeout_ms") -> float:
-    """Check how long a call may take; infinity is allowed, and is 31 years.
+    """Check a timeout in milliseconds; infinity is allowed, and means 31 years.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is negative or not a number.
+        TypeError: It is not a number.
+        ValueError: It is negative or NaN.
     """
     return _duration(value, argument, LONGEST_MS)
 
 
 def timeout_ms_or_none(value: object, argument: str = "timeout_ms") -> float | None:
-    """Check how long a call may take, where None stands for what the settings say.
+    """Check a timeout in milliseconds; None means the value from the settings.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is negative or not a number.
+        TypeError: It is not a number.
+        ValueError: It is negative or NaN.
     """
     return None if value is None else timeout_ms(value, argument)
 
 
 def timeout_s(value: object, argument: str = "timeout") -> float:
-    """Check how long a call may take, in seconds; infinity is allowed, and is 31 years.
+    """Check a timeout in seconds; infinity is allowed, and means 31 years.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is negative or not a number.
+        TypeError: It is not a number.
+        ValueError: It is negative or NaN.
     """
     return _duration(value, argument, LONGEST_MS / 1000)
 
 
 def timeout_s_or_none(value: object, argument: str = "timeout") -> float | None:
-    """Check how long a call may take, in seconds; None is for ever.
+    """Check a timeout in seconds; None means no limit.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is negative or not a number.
+        TypeError: It is not a number.
+        ValueError: It is negative or NaN.
     """
     return None if value is None else timeout_s(value, argument)
 
@@ -345,10 +345,10 @@ def _duration(value: object, argument: str, most: float) -> float:
 
 
 def headers(value: object, argument: str = "headers") -> Headers:
-    """Check a record's headers; None is the same as none at all, as in kafka-python.
+    """Check a record's headers; None means no headers, as in kafka-python.
 
     Raises:
-        TypeError: They are no iterable of pairs of a `str` and bytes or None.
+        TypeError: They are not an iterable of pairs of a `str`, and bytes or None.
         ValueError: A name cannot be encoded.
     """
     if value is None or value == ():
@@ -375,20 +375,20 @@ def _header(value: object, argument: str) -> tuple[str, Buffer | None]:
 
 
 def buffer(value: Buffer, argument: str) -> Buffer:
-    """Check that the length of a buffer is that of its bytes.
+    """Check that the length of a buffer is its number of bytes.
 
     Raises:
-        ValueError: It is a view of numbers, of several dimensions, or with gaps.
+        ValueError: It is a view of numbers, has several dimensions, or has gaps.
     """
     if isinstance(value, memoryview) and not (
         value.contiguous and value.ndim == 1 and value.itemsize == 1
     ):
-        raise ValueError(f"{argument} is a memoryview of something other than bytes in a row")
+        raise ValueError(f"{argument} is a memoryview of something other than contiguous bytes")
     return value
 
 
 def mapping(value: object, argument: str) -> Mapping[object, object]:
-    """Check that something is a mapping.
+    """Check that a value is a mapping.
 
     Raises:
         TypeError: It is none.
@@ -399,7 +399,7 @@ def mapping(value: object, argument: str) -> Mapping[object, object]:
 
 
 def instance(value: object, argument: str, kind: type[T]) -> T:
-    """Check that something is of a kind.
+    """Check the type of a value.
 
     Raises:
         TypeError: It is not.
@@ -410,7 +410,7 @@ def instance(value: object, argument: str, kind: type[T]) -> T:
 
 
 def function_or_none(value: F | None, argument: str) -> F | None:
-    """Check something to be called later, if there is any.
+    """Check an optional callback.
 
     Raises:
         TypeError: It cannot be called.
@@ -421,7 +421,7 @@ def function_or_none(value: F | None, argument: str) -> F | None:
 
 
 def listener_or_none(value: F | None, argument: str) -> F | None:
-    """Check a listener for rebalances, if there is any.
+    """Check an optional rebalance listener.
 
     Raises:
         TypeError: It is a class, or lacks a method.
@@ -435,12 +435,12 @@ def listener_or_none(value: F | None, argument: str) -> F | None:
 
 
 def pattern_or_none(value: object, argument: str, *, is_ours: bool) -> str | re.Pattern[str] | None:
-    """Check a regular expression, if there is any.
+    """Check an optional regular expression.
 
     Args:
-        value: What was given, a string or a compiled expression.
-        argument: What the caller calls it.
-        is_ours: Whether a string is compiled here, and not by the broker.
+        value: The given value, a string or a compiled expression.
+        argument: The caller's name for it.
+        is_ours: Whether a string is compiled here rather than by the broker.
 
     Raises:
         TypeError: It is neither.
@@ -458,20 +458,20 @@ def pattern_or_none(value: object, argument: str, *, is_ours: bool) -> str | re.
 
 
 def records_or_none(value: object, argument: str = "max_records") -> int | None:
-    """Check how many records to return at most.
+    """Check a maximum number of records.
 
     Raises:
-        TypeError: It is no whole number.
+        TypeError: It is not a whole number.
         ValueError: It is below 1.
     """
     return None if value is None else whole(value, argument, 1, _MOST_OFFSET)
 
 
 def instances(value: object, argument: str, kind: type[T]) -> tuple[T, ...]:
-    """Check that all of several things are of one kind.
+    """Check the type of several values.
 
     Raises:
-        TypeError: It is no iterable, or one of them is of another kind.
+        TypeError: It is not iterable, or one of them has another type.
     """
     return tuple(
         instance(each, f"{argument}[{at}]", kind) for at, each in enumerate(_many(value, argument))
@@ -492,9 +492,9 @@ def _place(key: object) -> str:
 
 
 def _many(value: object, argument: str) -> Iterable[object]:
-    """Return what is to be iterated over: not the characters of a string, not the keys of a map."""
+    """Return an iterable of values: strings and mappings are rejected."""
     if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)):
-        raise TypeError(f"{argument} must be several, in a list or so, not {shown(value)}")
+        raise TypeError(f"{argument} must be several, for example in a list, not {shown(value)}")
     if not isinstance(value, Iterable):
         raise TypeError(f"{argument} must be a list or another iterable, not {shown(value)}")
     return value

@@ -1,7 +1,8 @@
-"""Settings that contradict each other, or that have no effect beside others.
+"""Settings that contradict each other, or have no effect in combination with others.
 
-What was set wins over a default, where Java's clients have it so; two settings that were both set,
-and cannot both hold, are refused. Otherwise the client would silently follow one of the two.
+An explicit setting overrides a conflicting default where Java's clients do the same; two explicit
+settings that contradict each other are refused. Otherwise the client would silently follow one of
+them.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from typing import Any
 
 from kohort.errors import ConfigError
 
-# What the coordinator decides under KIP-848, and where to say it there.
+# Settings that the coordinator decides with KIP-848, and where to set them instead.
 _CLASSIC_ONLY = {
     "session_timeout_ms": "the group's consumer.session.timeout.ms at the broker",
     "heartbeat_interval_ms": "the group's consumer.heartbeat.interval.ms at the broker",
     "partition_assignment_strategy": "group.remote.assignor, or group.local.assignors",
 }
 _NOT_IN_DRAFT = ("partition_assignment_strategy", "group_instance_id", "client_rack")
-# Requests in flight to one broker with which it still tells duplicates (KIP-98).
+# Maximum requests in flight with which a broker still detects duplicates (KIP-98).
 _IN_FLIGHT_MAX = 5
-# The first pause of each kind, and the longest.
+# The initial and the longest pause of each kind.
 _PAUSES = {
     "retry_backoff_ms": "retry_backoff_max_ms",
     "reconnect_backoff_ms": "reconnect_backoff_max_ms",
@@ -33,14 +34,14 @@ def dotted(name: str) -> str:
 
 
 def settled(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Return settings that agree with each other: those given, and defaults that give way.
+    """Return consistent settings: the given ones, and defaults adjusted to them.
 
     Args:
-        defaults: Those of the client, by name.
-        given: What was set, of the right types.
+        defaults: The client's defaults, by name.
+        given: The explicit settings, with the right types.
 
     Raises:
-        ConfigError: What was set contradicts itself, or would have no effect.
+        ConfigError: Settings contradict each other, or would have no effect.
     """
     return _settled(defaults, dict(given))
 
@@ -64,7 +65,7 @@ def _settled(defaults: Mapping[str, Any], values: dict[str, Any]) -> dict[str, A
 def _raise_pause(
     defaults: Mapping[str, Any], values: dict[str, Any], first: str, longest: str
 ) -> None:
-    """A first pause beyond the longest would be cut to it."""
+    """Raise the default of the longest pause to the first, which would otherwise be cut."""
     if first not in values:
         return
     values.setdefault(longest, max(defaults[longest], values[first]))
@@ -76,7 +77,7 @@ def _raise_pause(
 
 
 def _settle_delivery(defaults: Mapping[str, Any], values: dict[str, Any]) -> None:
-    """A batch that lingers until its records have failed is never sent."""
+    """Derive delivery.timeout.ms; refuse a linger.ms that lets records fail before sending."""
     linger_ms = values.get("linger_ms", defaults["linger_ms"])
     request_ms = values.get("request_timeout_ms", defaults["request_timeout_ms"])
     enough_ms = max(defaults["delivery_timeout_ms"], linger_ms + request_ms)
@@ -90,14 +91,14 @@ def _settle_delivery(defaults: Mapping[str, Any], values: dict[str, Any]) -> Non
 
 
 def _settle_idempotence(values: dict[str, Any]) -> None:
-    """Default idempotence is turned off by settings that exclude it (KIP-679)."""
+    """Turn off default idempotence if other settings exclude it (KIP-679)."""
     is_out = str(values.get("acks", "all")) not in ("all", "-1")
     if is_out or values.get("max_in_flight_requests_per_connection", 0) > _IN_FLIGHT_MAX:
         values.setdefault("enable_idempotence", False)
 
 
 def _check_transactions(values: Mapping[str, Any]) -> None:
-    """A transaction needs the numbers of an idempotent producer (KIP-98)."""
+    """Check that a transactional producer is idempotent (KIP-98)."""
     if values.get("transactional_id") is None:
         if "transaction_timeout_ms" in values:
             raise ConfigError("transaction.timeout.ms has no effect without transactional.id")
@@ -112,7 +113,7 @@ def _check_transactions(values: Mapping[str, Any]) -> None:
 
 
 def _check_fetch(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """A broker that waits for more than it may answer always waits until it is late."""
+    """Refuse a minimum above the maximum: the broker would always wait for the full time."""
     least = values.get("fetch_min_bytes", defaults["fetch_min_bytes"])
     most = values.get("fetch_max_bytes", defaults["fetch_max_bytes"])
     if least > max(most, defaults["fetch_min_bytes"]):
@@ -127,7 +128,7 @@ def _shown(name: str, defaults: Mapping[str, Any], values: Mapping[str, Any]) ->
 
 
 def _refuse_what_has_no_effect(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """L39: what is set and would have no effect is an error."""
+    """L39: a setting that would have no effect is an error."""
     if values.get("group_protocol") == "consumer":
         for name, instead in _CLASSIC_ONLY.items():
             if name in values:

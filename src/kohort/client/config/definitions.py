@@ -35,14 +35,14 @@ from kohort.wire.records.header import Compression
 
 C = TypeVar("C", bound="ClientConfig")
 
-# Gets topic, key and how many partitions there are; None leaves the choice to the producer.
+# Takes topic, key and number of partitions; None leaves the choice to the producer.
 Partitioner: TypeAlias = Callable[[str, "bytes | None", int], "int | None"]
 
 _MIB = 1024 * 1024
-# A loop that ends even sooner does not make the broker answer without a pause.
+# The shortest wait, even if iteration ends sooner: brokers must not answer in a busy loop.
 _SHORTEST_FETCH_MS = 50
 _COUNTED = ("_ms", "_bytes", "_records", "_size")
-# With less nothing works, and the errors that follow blame the broker or the record.
+# Smaller values cannot work, and the resulting errors would blame the broker or the record.
 _AT_LEAST_ONE: tuple[str, ...] = ("heartbeat_interval_ms", "max_poll_interval_ms")
 _AT_LEAST_ONE += ("request_timeout_ms", "session_timeout_ms", "max_poll_records")
 _AT_LEAST_ONE += ("buffer_memory", "max_request_size", "max_in_flight_requests_per_connection")
@@ -51,35 +51,35 @@ _AT_LEAST_ONE += ("transaction_timeout_ms", "metadata_recovery_rebootstrap_trigg
 AssignorsGiven: TypeAlias = (
     str | Assignor | type[Assignor] | Sequence[str | Assignor | type[Assignor]]
 )
-"""Assignors as settings take them: objects, classes, names or import paths, or one alone."""
+"""Assignors in settings: objects, classes, names or import paths, or a single one."""
 
 OnCommit: TypeAlias = Callable[
     [Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object
 ]
-"""Called with the offsets of a commit, and None or why they were not stored."""
+"""Called with the offsets of a commit, and None or the error."""
 
 
 class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
-    """What every client has.
+    """Settings of every client.
 
     Attributes:
-        bootstrap_servers: `host:port` of some brokers, separated by commas or as a sequence.
-        client_id: What the client calls itself in the broker's logs.
-        request_timeout_ms: How long one request may take.
-        default_api_timeout_ms: How long one call may take, with all the requests it tries; if not
+        bootstrap_servers: `host:port` of some brokers, separated by commas or in a sequence.
+        client_id: Name of the client in the broker's logs.
+        request_timeout_ms: Maximum time for one request.
+        default_api_timeout_ms: Maximum time for one call, including all retries of requests; if not
             set, at least `request_timeout_ms`.
-        retry_backoff_ms: First pause before a request is tried again.
+        retry_backoff_ms: First pause before a request is retried.
         retry_backoff_max_ms: Longest such pause; if not set, at least the first.
-        reconnect_backoff_ms: First pause before a broker is connected to again.
+        reconnect_backoff_ms: First pause before reconnecting to a broker.
         reconnect_backoff_max_ms: Longest such pause; if not set, at least the first.
-        socket_connection_setup_timeout_ms: How long connecting may take; `request_timeout_ms` at
-            most.
-        metadata_max_age_ms: After this time the client asks for metadata again.
-        max_in_flight_requests_per_connection: Unanswered requests on one connection.
-        connections_max_idle_ms: A connection that was not used for so long is closed, and not used
-            again: a balancer on the way may have forgotten it.
-        metadata_recovery_rebootstrap_trigger_ms: After this time in which no known broker has told
-            its metadata, the bootstrap servers are asked (KIP-1102).
+        socket_connection_setup_timeout_ms: Maximum time for connecting; at most
+            `request_timeout_ms`.
+        metadata_max_age_ms: Metadata is refreshed after this time.
+        max_in_flight_requests_per_connection: Maximum unanswered requests per connection.
+        connections_max_idle_ms: A connection that was idle for this long is closed instead of
+            reused: a load balancer in between may have dropped it.
+        metadata_recovery_rebootstrap_trigger_ms: If no known broker answers metadata requests for
+            this long, the bootstrap servers are asked (KIP-1102).
     """
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
@@ -108,7 +108,7 @@ class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
 
     @property
     def setup_ms(self) -> int:
-        """How long opening a connection may take."""
+        """Maximum time for opening a connection, in milliseconds."""
         return min(self.socket_connection_setup_timeout_ms, self.request_timeout_ms)
 
     def addresses(self) -> list[tuple[str, int]]:
@@ -122,45 +122,47 @@ class ClientConfig(SecurityConfig, frozen=True, kw_only=True):
 
 
 class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
-    """What a consumer has beside `ClientConfig`; each is Kafka's setting of that name.
+    """Settings of a consumer besides `ClientConfig`; each is Kafka's setting of that name.
 
     Attributes:
-        group_id: The group to be a member of, and to commit offsets to.
-        group_instance_id: Static membership (KIP-345).
-        group_protocol: "classic", or "consumer" for that of KIP-848, in which the broker assigns;
-            "draft" is for study (docs/draft.md) and needs a Kohort broker that serves it.
-        group_remote_assignor: With "consumer": the broker's assignor to ask for, "uniform" or
-            "range"; None leaves it the choice.
+        group_id: The group to join and to commit offsets to.
+        group_instance_id: Id of a static member (KIP-345).
+        group_protocol: "classic", or "consumer" for the protocol of KIP-848, in which the broker
+            assigns; "draft" is for study (docs/draft.md) and needs a Kohort broker that serves it.
+        group_remote_assignor: With "consumer": the broker's assignor to request, "uniform" or
+            "range"; None leaves the choice to the broker.
         group_local_assignors: With "consumer": assignors that this client can run itself, in order
-            of preference, as objects or by name. They are used by a broker that asks members for
-            assignments, as the embedded one does, once all members have one in common.
-        session_timeout_ms: After this time without a heartbeat the group thinks a member dead.
-        heartbeat_interval_ms: About the time between heartbeats; they are spread over a session.
-        max_poll_interval_ms: Longest time between polls; beyond it the member leaves its group.
-        max_poll_records: Most records of one `poll`.
-        partition_assignment_strategy: Assignors in order of preference, or one alone: as objects,
-            as classes, by name, or by import path, "package.module:Class".
-        enable_auto_commit: Whether positions are committed without being asked to.
-        auto_commit_interval_ms: How often.
-        enable_auto_offset_store: Whether asking for more records says that the application is done
-            with those it had; if not, only `store_offsets` says so. Both are about auto-commit, and
-            about `commit` without offsets.
-        auto_offset_reset: Where to begin without a committed offset: "earliest", "latest", "none".
+            of preference, as objects or by name. A broker that asks members for assignments, such
+            as the embedded one, uses them once all members have one in common.
+        session_timeout_ms: A member without a heartbeat for this long is considered dead.
+        heartbeat_interval_ms: Approximate time between heartbeats, which are spread over a session.
+        max_poll_interval_ms: Maximum time between polls; a slower member leaves its group.
+        max_poll_records: Maximum number of records from one `poll`.
+        partition_assignment_strategy: Assignors in order of preference, or a single one: as
+            objects, as classes, by name, or by import path, "package.module:Class".
+        enable_auto_commit: Whether positions are committed automatically.
+        auto_commit_interval_ms: Time between automatic commits.
+        enable_auto_offset_store: Whether asking for more records marks the earlier ones as
+            processed; if not, only `store_offsets` does. This applies to auto-commit, and to
+            `commit` without offsets.
+        auto_offset_reset: Where to start without a committed offset: "earliest", "latest", "none".
         isolation_level: "read_committed" leaves out aborted transactions and waits for open ones.
-        fetch_min_bytes: The broker answers once it has so much.
-        fetch_max_wait_ms: Or after this time.
-        fetch_max_bytes: Most bytes of one answer, and about what a consumer holds in advance.
-        max_partition_fetch_bytes: Most bytes of one partition in one answer.
+        fetch_min_bytes: The broker answers a fetch once it has this many bytes.
+        fetch_max_wait_ms: The broker answers a fetch after this time at the latest.
+        fetch_max_bytes: Maximum bytes of one answer, and roughly of a consumer's buffer.
+        max_partition_fetch_bytes: Maximum bytes of one partition in one answer.
         check_crcs: Whether to check the CRC of fetched batches.
-        client_rack: Where the client runs, for assignors that care (KIP-881).
-        allow_auto_create_topics: Whether asking for a topic may create it.
-        exclude_internal_topics: Whether a pattern leaves out topics that Kafka keeps for itself.
-        key_deserializer: Makes something of a key's bytes; not called for null.
-        value_deserializer: Likewise for values.
-        consumer_timeout_ms: How long iteration waits for a record before it ends; None: for ever.
-        on_commit: Called with the offsets of each auto-commit, and of each `commit_async` that has
-            no callback of its own, and None or the error; inside a later poll or `close`.
-        event_listener: Told what the group member does (`kohort.group.events`), in another thread.
+        client_rack: The client's rack, for rack-aware assignors (KIP-881).
+        allow_auto_create_topics: Whether requesting metadata of a topic may create it.
+        exclude_internal_topics: Whether a pattern leaves out Kafka's internal topics.
+        key_deserializer: Converts the bytes of a key; not called for null.
+        value_deserializer: Converts the bytes of a value; not called for null.
+        consumer_timeout_ms: How long iteration waits for a record before it ends; None for no
+            limit.
+        on_commit: Called with the offsets of each auto-commit, and of each `commit_async` without a
+            callback of its own, and None or the error; during a later poll or `close`.
+        event_listener: Called with events of the group member (`kohort.group.events`), in another
+            thread.
     """
 
     group_id: str | None = None
@@ -221,7 +223,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
 
     @property
     def fetch_wait_ms(self) -> int:
-        """How long a broker may wait for records: a loop that ends sooner needs two answers."""
+        """Maximum wait of a broker for records: iteration that ends sooner needs two answers."""
         if self.consumer_timeout_ms is None:
             return self.fetch_max_wait_ms
         return min(self.fetch_max_wait_ms, max(self.consumer_timeout_ms // 2, _SHORTEST_FETCH_MS))
@@ -235,50 +237,50 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
         return found
 
     def local_assignors(self) -> list[Assignor]:
-        """Return the assignors to run under KIP-848, in order of preference; often none."""
+        """Return the assignors to run with KIP-848, in order of preference; often none."""
         found = named_assignors("group.local.assignors", self.group_local_assignors)
         if len({each.name for each in found}) != len(found):
-            raise ConfigError("group.local.assignors has two assignors of one name")
+            raise ConfigError("group.local.assignors has two assignors with the same name")
         return found
 
 
-# How many times its size a batch may grow while the brokers, or this process, do not keep up.
+# How many times its size a batch may grow while the brokers or this process do not keep up.
 _GROWTH = 16
 
 
 class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
-    """What a producer has beside `ClientConfig`; each is Kafka's setting of that name.
+    """Settings of a producer besides `ClientConfig`; each is Kafka's setting of that name.
 
     Attributes:
-        acks: Replicas that must have a record before it counts as sent: "all", 1 (the leader alone)
+        acks: Which replicas must have a record before it counts as sent: "all", 1 (only the leader)
             or 0 (none).
-        enable_idempotence: Whether the broker refuses duplicates of retries (KIP-98).
+        enable_idempotence: Whether the broker drops duplicates from retries (KIP-98).
         compression_type: "none" (or None), "gzip", "snappy", "lz4" or "zstd".
-        linger_ms: How long a batch waits to become fuller.
+        linger_ms: How long a batch waits for more records.
         batch_size: Bytes of a full batch, before compression. While records wait, because the
             brokers or this process do not keep up, a batch may grow to 16 times that, unless `acks`
-            is 0; one that is larger than its topic takes is split (KIP-126).
-        buffer_memory: Bytes that may wait to be sent; beyond them `send` waits.
-        max_request_size: Most bytes of one record, and of one request.
-        max_block_ms: How long `send` may wait for memory or metadata.
-        delivery_timeout_ms: After this time a record that is not acknowledged has failed, whatever
-            `request_timeout_ms` is. It must be above `linger_ms`; if not set, it is at least
-            `linger_ms` and `request_timeout_ms` together.
-        partitioner: Chooses the partition of a record that names none. "murmur2" (also
-            "murmur2_random") puts a key where Java's producer and kafka-python put it,
-            "consistent_random" where librdkafka does by default (CRC32; an empty key counts as
-            none). A callable gets topic, key (bytes or None) and the number of partitions; it
-            returns a partition, or None to leave the choice to the producer. Records without a key
-            stay together for a batch, then go to another partition.
-        allow_auto_create_topics: Whether asking for a topic that is sent to may create it, if the
-            broker has auto.create.topics.enable. Java's producer always allows it.
-        key_serializer: Makes bytes of a key; not called for None.
-        value_serializer: Likewise for values.
-        transactional_id: Makes the producer transactional (KIP-98). The same id in each life of
-            one instance of an application: a new producer with it ends the transaction of the one
-            before, and shuts that one out. It needs Apache Kafka.
+            is 0; a batch that is too large for its topic is split (KIP-126).
+        buffer_memory: Maximum bytes of records waiting to be sent; beyond it, `send` waits.
+        max_request_size: Maximum bytes of one record, and of one request.
+        max_block_ms: Maximum time that `send` waits for memory or metadata.
+        delivery_timeout_ms: A record that is not acknowledged within this time fails, regardless of
+            `request_timeout_ms`. It must be above `linger_ms`; if not set, it is at least the sum
+            of `linger_ms` and `request_timeout_ms`.
+        partitioner: Chooses the partition of a record that is sent without one. "murmur2" (also
+            "murmur2_random") maps keys like Java's producer and kafka-python, "consistent_random"
+            like librdkafka by default (CRC32; an empty key counts as none). A callable gets topic,
+            key (bytes or None) and the number of partitions; it returns a partition, or None to
+            leave the choice to the producer. Records without a key stay together for a batch, then
+            go to another partition.
+        allow_auto_create_topics: Whether sending to a topic may create it, if the broker has
+            auto.create.topics.enable. Java's producer always allows it.
+        key_serializer: Converts a key to bytes; not called for None.
+        value_serializer: Converts a value to bytes; not called for None.
+        transactional_id: Makes the producer transactional (KIP-98). Use the same id in each run of
+            one instance of an application: a new producer with it ends the transaction of the
+            previous one, and fences that producer. It needs Apache Kafka.
         transaction_timeout_ms: The broker aborts a transaction that is open for longer than this;
-            its own `transaction.max.timeout.ms` is the most that it accepts.
+            its own `transaction.max.timeout.ms` limits the value.
     """
 
     acks: str | int = "all"
@@ -316,9 +318,9 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
 
     @property
     def largest_batch(self) -> int:
-        """Bytes of a batch at most, while records wait; see `batch_size`.
+        """Maximum bytes of a batch while records wait; see `batch_size`.
 
-        With `acks=0` the broker does not say that a batch is larger than its topic takes, and it
+        With `acks=0` the broker does not report that a batch is too large for its topic, so it
         cannot be split: then no batch grows.
         """
         growth = _GROWTH if self.required_acks else 1
@@ -326,20 +328,20 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
 
     @property
     def required_acks(self) -> int:
-        """`acks` as on the wire."""
+        """`acks` as encoded in requests."""
         return -1 if str(self.acks) in ("all", "-1") else int(self.acks)
 
     @property
     def codec(self) -> Compression:
-        """`compression_type` as on the wire."""
+        """`compression_type` as encoded in batches."""
         return Compression[(self.compression_type or "none").upper()]
 
 
 class AdminConfig(ClientConfig, frozen=True, kw_only=True):
-    """What an admin client has beside `ClientConfig`.
+    """Settings of an admin client besides `ClientConfig`.
 
     Attributes:
-        group_id: The group that calls are about which name none.
+        group_id: The group of calls that name no group.
     """
 
     group_id: str | None = None
@@ -348,17 +350,17 @@ class AdminConfig(ClientConfig, frozen=True, kw_only=True):
 _KINDS: tuple[type[ClientConfig], ...] = (ConsumerConfig, ProducerConfig, AdminConfig)
 
 
-# What all clients have and one of them does nothing with, and what to set there.
+# Settings of all clients without effect in one of them, and what to set there instead.
 _WITHOUT_EFFECT: dict[type[ClientConfig], dict[str, str]] = {
     ProducerConfig: {"default_api_timeout_ms": "max.block.ms or delivery.timeout.ms"}
 }
 
 
 def make(kind: type[C], settings: Mapping[str, object]) -> C:
-    """Make a configuration of keyword arguments.
+    """Make a configuration from keyword arguments.
 
     Raises:
-        ConfigError: A name is unknown, or a value does not fit.
+        ConfigError: A name is unknown, or a value is invalid.
     """
     known = _names([kind])
     settings = without_aliases(settings)
@@ -375,10 +377,10 @@ def make(kind: type[C], settings: Mapping[str, object]) -> C:
 
 
 def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, object]:
-    """Return Kafka's own keys as keyword arguments of a configuration.
+    """Convert settings with Kafka's names to keyword arguments of a configuration.
 
-    Settings of the other clients are left out, as Kafka's clients do, so that one file can serve
-    them all; and so are those that would change nothing here, such as sizes of buffers.
+    Settings of other clients are ignored, as Kafka's clients do, so that one file can serve them
+    all. So are settings that would have no effect here, such as buffer sizes.
 
     Raises:
         ConfigError: A key is unknown or not supported.
@@ -401,10 +403,10 @@ def from_kafka(kind: type[ClientConfig], settings: Mapping[str, object]) -> dict
 
 
 def make_from_kafka(kind: type[C], settings: Mapping[str, object]) -> C:
-    """Make a configuration of Kafka's own keys; values may be strings.
+    """Make a configuration from settings with Kafka's names; values may be strings.
 
     Raises:
-        ConfigError: A key is unknown or not supported, or a value does not fit.
+        ConfigError: A key is unknown or not supported, or a value is invalid.
     """
     return make(kind, from_kafka(kind, settings))
 
@@ -437,7 +439,7 @@ def _typed(kind: type[ClientConfig], name: str, value: object) -> object:
         return value.lower()
     if wanted.startswith(("Callable", "OnCommit")) and value is not None and not callable(value):
         raise ConfigError(f"{dotted(name)} must be a Python callable, not {shown(value)}")
-    if name == "compression_type":  # None is what kafka-python calls it
+    if name == "compression_type":  # None means none in kafka-python
         return "none" if value is None else text_of(dotted(name), value).lower()
     if wanted == "str" or (wanted == "str | None" and value is not None):
         return text_of(dotted(name), value)

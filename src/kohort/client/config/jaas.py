@@ -1,4 +1,4 @@
-"""Entries of JAAS, as `sasl.jaas.config` of Java's clients and of Spark has them."""
+"""JAAS entries, as in `sasl.jaas.config` of Java's clients and of Spark."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class JaasEntry(Struct, frozen=True, repr_omit_defaults=True):
     """A login module and its options.
 
     Attributes:
-        module: Name of its class, without the package.
-        options: What it is given; secrets are among them, so they are in no text.
+        module: Class name of the login module, without the package.
+        options: Its options; they may contain secrets, so they never appear in a text.
     """
 
     module: str
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Name the options without their values."""
+        """Return a text with the names of the options, without values."""
         return f"JaasEntry({self.module!r}, {sorted(self.options)})"
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """Return the one entry of a JAAS configuration.
+    """Return the only entry of a JAAS configuration.
 
-    Errors name no part of the text, as a password may be anywhere in one that is malformed.
+    Errors quote no part of the text, because a password may be anywhere in a malformed one.
 
     Args:
         text: `module flag name="value" ...;`
@@ -48,10 +48,10 @@ def parse_jaas(text: str) -> JaasEntry:
     if len(tokens) < 3 or tokens[-1] != (";", False):
         raise ConfigError(f"{_KEY} is not complete, or does not end with a semicolon: {_LIKE}")
     if (";", False) in tokens[:-1]:
-        raise ConfigError(f"{_KEY} has several entries; one is used")
+        raise ConfigError(f"{_KEY} has several entries; only one is allowed")
     (module, _), (flag, _), *rest = tokens[:-1]
     if flag.lower() not in _FLAGS:
-        raise ConfigError(f"{_KEY}: the second word is none of {', '.join(_FLAGS)}: {_LIKE}")
+        raise ConfigError(f"{_KEY}: the second word is not one of {', '.join(_FLAGS)}: {_LIKE}")
     return JaasEntry(module.rpartition(".")[2], _options([text for text, _ in rest]))
 
 
@@ -68,7 +68,7 @@ def _options(words: list[str]) -> dict[str, str]:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Split as Java's `StreamTokenizer` does; yield words, and whether they were in quotes."""
+    """Split a text like Java's `StreamTokenizer`; yield words, and whether they were quoted."""
     at = 0
     while at < len(text):
         char = text[at]
@@ -89,7 +89,7 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _quoted(text: str, at: int, quote: str) -> tuple[str, int]:
-    """Return a word in quotes, and where the text goes on after it."""
+    """Return a quoted word, and the index after it."""
     out: list[str] = []
     while at < len(text):
         char = text[at]

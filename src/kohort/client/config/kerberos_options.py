@@ -1,4 +1,4 @@
-"""Settings of Kerberos: options of Java's Krb5LoginModule, and the name of the service."""
+"""Kerberos settings: options of Java's Krb5LoginModule, and the service name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KERBEROS: Final = "GSSAPI"
 _TAKEN: Final = frozenset(
     {"keyTab", "principal", "serviceName", "ticketCache", "useKeyTab", "useTicketCache"}
 )
-# What Java's module does otherwise, and what this client does in any case or has no use for.
+# Options of Java's module that have no effect here, or describe what this client always does.
 _WITHOUT_EFFECT: Final = frozenset(
     {"debug", "doNotPrompt", "isInitiator", "refreshKrb5Config", "renewTGT", "storeKey"}
 )
@@ -21,13 +21,13 @@ def check_kerberos(options: Mapping[str, str]) -> None:
     """Check the options of `Krb5LoginModule`.
 
     Raises:
-        ConfigError: They do not fit together, or would have no effect.
+        ConfigError: They contradict each other, or would have no effect.
     """
     for name in options:
         if name not in _TAKEN | _WITHOUT_EFFECT:
             known = ", ".join(sorted(_TAKEN))
             raise ConfigError(
-                f"sasl.jaas.config: Krb5LoginModule takes {known} here, and not {name:.40}"
+                f"sasl.jaas.config: Krb5LoginModule accepts {known} here, but not {name:.40}"
             )
     uses_keys = options.get("useKeyTab", "").lower() == "true"
     if uses_keys and not options.get("keyTab"):
@@ -41,14 +41,14 @@ def check_kerberos(options: Mapping[str, str]) -> None:
 
 
 def service_of(options: Mapping[str, str], given: str | None) -> str:
-    """Return the first part of the brokers' principals.
+    """Return the service name: the first part of the brokers' principals.
 
     Args:
-        options: Those of `Krb5LoginModule`.
+        options: Options of `Krb5LoginModule`.
         given: The setting `sasl.kerberos.service.name`.
 
     Raises:
-        ConfigError: Both are given, and differ, or it is none.
+        ConfigError: Both are given and differ, or the name is invalid.
     """
     found = options.get("serviceName", given)
     if None not in (found, given) and found != given:
@@ -56,5 +56,5 @@ def service_of(options: Mapping[str, str], given: str | None) -> str:
             "sasl.kerberos.service.name and serviceName in sasl.jaas.config exclude each other"
         )
     if found is not None and (not found or "@" in found or "/" in found):
-        raise ConfigError("sasl.kerberos.service.name is the first part of a principal, as kafka")
+        raise ConfigError("sasl.kerberos.service.name is the first part of a principal, like kafka")
     return found or "kafka"

@@ -1,4 +1,4 @@
-"""Settings of TLS and SASL, and whether they fit together; no file is read here."""
+"""TLS and SASL settings, and checks of their combinations; no file is read here."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Token: TypeAlias = str | Awaitable[str]
 
 
 class TokenSource(Protocol):
-    """What has OAuth tokens, as kafka-python's and aiokafka's providers."""
+    """A source of OAuth tokens, like the providers of kafka-python and aiokafka."""
 
     def token(self) -> Token:
-        """Return a token that is valid now."""
+        """Return a currently valid token."""
 
 
 TokenProvider: TypeAlias = Callable[[], Token] | TokenSource
-"""Returns a token, or something to await for one; as a function, or as a method `token`."""
+"""Returns a token or an awaitable; a function, or an object with a method `token`."""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", IAM, KERBEROS)
@@ -63,54 +63,54 @@ _MODULES = {
     "IAMLoginModule": (IAM,),
     "Krb5LoginModule": (KERBEROS,),
 }
-# Anyone who reads what these send can use it.
+# Mechanisms whose messages contain a reusable secret.
 _READABLE = ("PLAIN", "OAUTHBEARER", IAM)
 _ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
 
 
 class SecurityConfig(Struct, frozen=True, kw_only=True):
-    """How a client and the brokers know each other; docs/security.md has examples.
+    """Security settings of every client; docs/security.md has examples.
 
     Attributes:
-        security_protocol: "PLAINTEXT", "SSL" (which is TLS), "SASL_PLAINTEXT" or "SASL_SSL".
-        ssl_context: A context of your own; then no other setting of TLS may be given.
-        ssl_ca_location: File or folder of PEM certificates to trust, instead of the system's.
-        ssl_truststore_location: File of certificates to trust: PEM, or PKCS12.
-        ssl_truststore_type: "PEM" or "PKCS12"; if not set, the file tells.
-        ssl_truststore_password: Password of a trust store in PKCS12.
-        ssl_truststore_certificates: Certificates to trust, as PEM.
-        ssl_certificate_location: PEM file of the client's certificate and its chain.
-        ssl_key_location: PEM file of the client's private key.
-        ssl_keystore_location: File of the client's key and certificate: PEM, or PKCS12.
-        ssl_keystore_type: "PEM" or "PKCS12"; if not set, the file tells.
-        ssl_keystore_password: Password of a key store in PKCS12.
-        ssl_keystore_certificate_chain: The client's certificate and its chain, as PEM.
-        ssl_keystore_key: The client's private key, as PEM.
+        security_protocol: "PLAINTEXT", "SSL" (meaning TLS), "SASL_PLAINTEXT" or "SASL_SSL".
+        ssl_context: Your own SSL context; other TLS settings may not be given with it.
+        ssl_ca_location: File or folder with PEM certificates to trust, instead of the system's.
+        ssl_truststore_location: File with certificates to trust: PEM or PKCS12.
+        ssl_truststore_type: "PEM" or "PKCS12"; if not set, detected from the file.
+        ssl_truststore_password: Password of a PKCS12 trust store.
+        ssl_truststore_certificates: Certificates to trust, as PEM text.
+        ssl_certificate_location: PEM file with the client's certificate and its chain.
+        ssl_key_location: PEM file with the client's private key.
+        ssl_keystore_location: File with the client's key and certificate: PEM or PKCS12.
+        ssl_keystore_type: "PEM" or "PKCS12"; if not set, detected from the file.
+        ssl_keystore_password: Password of a PKCS12 key store.
+        ssl_keystore_certificate_chain: The client's certificate and its chain, as PEM text.
+        ssl_keystore_key: The client's private key, as PEM text.
         ssl_key_password: Password of the private key.
-        ssl_endpoint_identification_algorithm: "https" compares the broker's host name with its
-            certificate; "" does not, so that anyone with a trusted certificate can pose as a
+        ssl_endpoint_identification_algorithm: "https" checks the broker's host name against its
+            certificate; "" does not, so that anyone with a trusted certificate can impersonate a
             broker.
-        ssl_enabled_protocols: Versions of TLS, of "TLSv1.2" and "TLSv1.3"; both if not set.
-        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER",
-            "AWS_MSK_IAM" or "GSSAPI", which is Kerberos.
-        sasl_username: Name of the user (PLAIN, SCRAM).
-        sasl_password: Password of the user (PLAIN, SCRAM).
-        sasl_jaas_config: Both, or those of another mechanism, as Java's clients have them.
+        ssl_enabled_protocols: TLS versions, "TLSv1.2" and "TLSv1.3"; both if not set.
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM" or
+            "GSSAPI" (Kerberos).
+        sasl_username: User name (PLAIN, SCRAM).
+        sasl_password: Password (PLAIN, SCRAM).
+        sasl_jaas_config: User and password, or options of another mechanism, in Java's JAAS format.
         sasl_allow_unencrypted: Whether PLAIN, OAUTHBEARER and AWS_MSK_IAM may be used without TLS,
-            where anyone on the way can read the password or the token.
-        sasl_oauth_token_provider: Returns a token of OAUTHBEARER, or something to await for one; a
-            callable, or an object with a method `token`. Called for each connection, in a thread.
-        sasl_oauthbearer_token_endpoint_url: Where to get tokens with client credentials (KIP-768).
-        sasl_oauthbearer_client_id: Client id for that.
-        sasl_oauthbearer_client_secret: Client secret for that.
-        sasl_oauthbearer_scope: Scope to ask for.
+            where anyone on the network can read the password or token.
+        sasl_oauth_token_provider: Returns a token for OAUTHBEARER, or an awaitable; a callable, or
+            an object with a method `token`. Called for each connection, in a thread.
+        sasl_oauthbearer_token_endpoint_url: Token endpoint for client credentials (KIP-768).
+        sasl_oauthbearer_client_id: Client id for the token endpoint.
+        sasl_oauthbearer_client_secret: Client secret for the token endpoint.
+        sasl_oauthbearer_scope: Scope to request.
         sasl_oauthbearer_extensions: Extensions for the broker (KIP-342), "name=value,name=value".
-        sasl_aws_region: Region of an MSK cluster (AWS_MSK_IAM); if not set, the hosts of
-            `bootstrap_servers` tell.
-        sasl_kerberos_service_name: First part of the brokers' principals (GSSAPI); "kafka" if not
-            set.
-        https_ca_location: PEM file or folder to trust at the token endpoint; the system's if not
-            set.
+        sasl_aws_region: Region of an MSK cluster (AWS_MSK_IAM); if not set, derived from the hosts
+            of `bootstrap_servers`.
+        sasl_kerberos_service_name: Service name of the brokers, the first part of their principals
+            (GSSAPI); "kafka" if not set.
+        https_ca_location: PEM file or folder of certificates to trust for the token endpoint; the
+            system's if not set.
         proxy_url: Proxy to connect through, "socks5://user:password@host:port" or "http://...";
             it looks up the brokers' names.
     """
@@ -149,12 +149,12 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
     proxy_url: str | None = None
 
     def __repr__(self) -> str:
-        """Show the settings, without secrets."""
+        """Return the settings, without secrets."""
         shown = (f"{name}={_shown(name, getattr(self, name))}" for name in self.__struct_fields__)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show the same to tools that print values in their own way."""
+        """Return the same for tools that format values themselves."""
         found = [(name, getattr(self, name)) for name in self.__struct_fields__]
         return [
             (name, HIDDEN if name in SECRETS and value is not None else value)
@@ -168,12 +168,12 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether connections authenticate by SASL."""
+        """Whether connections authenticate with SASL."""
         return self.security_protocol.upper().startswith("SASL_")
 
     @property
     def mechanism(self) -> str:
-        """`sasl_mechanism` as on the wire, empty without SASL."""
+        """`sasl_mechanism` as sent to brokers; empty without SASL."""
         return (self.sasl_mechanism or "").upper() if self.uses_sasl else ""
 
     def jaas(self) -> JaasEntry | None:
@@ -184,10 +184,10 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         """Check the values.
 
         Args:
-            hosts: Of the bootstrap servers.
+            hosts: Hosts of the bootstrap servers.
 
         Raises:
-            ConfigError: They do not fit together, or would have no effect.
+            ConfigError: They contradict each other, or would have no effect.
         """
         protocol = self.security_protocol
         if protocol.upper() not in PROTOCOLS:
@@ -234,12 +234,12 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             _check_type(name, getattr(self, name))
         if self.ssl_endpoint_identification_algorithm.lower() not in ("https", "", "none"):
             raise ConfigError(
-                "ssl.endpoint.identification.algorithm can be https, or empty to compare no names"
+                "ssl.endpoint.identification.algorithm can be https, or empty to check no names"
             )
         self.tls_versions()
 
     def tls_versions(self) -> tuple[str, ...]:
-        """Return the versions of TLS that may be used.
+        """Return the allowed TLS versions.
 
         Raises:
             ConfigError: None of them is supported.
@@ -304,7 +304,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
         _one_kind(self, "sasl_jaas_config", "sasl_password")
 
     def user(self) -> tuple[str, str, bool]:
-        """Return user and password, and whether they are id and HMAC of a delegation token."""
+        """Return user and password, and whether they are the id and HMAC of a delegation token."""
         entry = self.jaas()
         if entry is None:
             return self.sasl_username or "", self.sasl_password or "", False
@@ -329,10 +329,10 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError("sasl.username and sasl.password cannot have the character NUL")
 
     def kerberos_service(self) -> str:
-        """Return the first part of the brokers' principals.
+        """Return the service name: the first part of the brokers' principals.
 
         Raises:
-            ConfigError: It is given twice, and differs, or is none.
+            ConfigError: Two different names are given, or the name is invalid.
         """
         return service_of(self._jaas_options(), self.sasl_kerberos_service_name)
 
@@ -391,10 +391,10 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
 
 
 def security_text(name: str, value: object) -> str:
-    """Return the text of a setting; errors do not show what was given.
+    """Return the text of a setting; errors do not show the given value.
 
     Raises:
-        ConfigError: It is no text, or cannot be encoded.
+        ConfigError: It is not a string, or cannot be encoded.
     """
     if not isinstance(value, str):
         raise ConfigError(f"{dotted(name)} must be a str, not a {type(value).__name__}")
@@ -406,7 +406,7 @@ def security_text(name: str, value: object) -> str:
 
 
 def is_security_text(name: str) -> bool:
-    """Whether a setting is a text about security."""
+    """Whether a setting is a string about security."""
     return name in SecurityConfig.__struct_fields__ and name not in (
         "security_protocol",
         "ssl_context",
@@ -416,10 +416,10 @@ def is_security_text(name: str) -> bool:
 
 
 def without_aliases(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings under the names that they have here.
+    """Return settings with aliases replaced by the names used here.
 
     Raises:
-        ConfigError: One is given under two names.
+        ConfigError: A setting is given under two names.
     """
     found: dict[str, object] = {}
     for name, value in settings.items():
@@ -446,6 +446,6 @@ def _pair(config: SecurityConfig, first: str, second: str) -> None:
 
 
 def _check_type(name: str, kind: str | None) -> None:
-    # A store of Java's type JKS may be PKCS12 all the same; the file tells.
+    # A store of Java's type JKS may still be PKCS12; the file shows which.
     if kind is not None and kind.upper() not in ("PEM", "PKCS12", "JKS"):
         raise ConfigError(f"{dotted(name)} can be PEM or PKCS12")

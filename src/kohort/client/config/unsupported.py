@@ -1,4 +1,4 @@
-"""Settings of Kafka that this client does not have, and why: better than "unknown"."""
+"""Kafka settings that this client does not support, with reasons: better than "unknown"."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _KERBEROS = (
     "it is not supported; set principal and keyTab of Krb5LoginModule in sasl.jaas.config, or use"
     " the ticket cache of kinit"
 )
-_OWN_CONTEXT = "it is not supported; make an ssl.SSLContext as you want it, and give ssl_context"
+_OWN_CONTEXT = "it is not supported; create your own ssl.SSLContext, and set ssl_context"
 _TOKENS = (
-    "it is not supported; give sasl_oauth_token_provider, a Python callable that returns a token"
+    "it is not supported; set sasl_oauth_token_provider, a Python callable that returns a token"
 )
 _CHECKED = (
-    "certificates are always checked; to trust one that no authority has signed give it as"
+    "certificates are always checked; to trust one that no authority has signed, set it as"
     " ssl.ca.location"
 )
-# What this client does without being told to, as Java does for tokens of an endpoint or of AWS.
+# What this client always does, as Java does for tokens from an endpoint or from AWS.
 _DONE_ANYWAY = {
     "client.dns.lookup": "use_all_dns_ips",
     "metadata.recovery.strategy": "rebootstrap",
@@ -30,13 +30,13 @@ _DONE_ANYWAY = {
 }
 
 _REASONS = {
-    "client.dns.lookup": "it can be use_all_dns_ips: all addresses of a name are tried",
-    "metadata.recovery.strategy": "it can be rebootstrap: the bootstrap servers are asked again"
-    " when no known broker answers",
-    "key.deserializer": "give a Python callable, as the keyword argument key_deserializer",
-    "value.deserializer": "give a Python callable, as the keyword argument value_deserializer",
-    "key.serializer": "give a Python callable, as the keyword argument key_serializer",
-    "value.serializer": "give a Python callable, as the keyword argument value_serializer",
+    "client.dns.lookup": "it can only be use_all_dns_ips: all addresses of a name are tried",
+    "metadata.recovery.strategy": "it can only be rebootstrap: the bootstrap servers are asked"
+    " again when no known broker answers",
+    "key.deserializer": "pass a Python callable, as the keyword argument key_deserializer",
+    "value.deserializer": "pass a Python callable, as the keyword argument value_deserializer",
+    "key.serializer": "pass a Python callable, as the keyword argument key_serializer",
+    "value.serializer": "pass a Python callable, as the keyword argument value_serializer",
     "interceptor.classes": "interceptors are Java classes; wrap the calls in Python instead",
     "metric.reporters": "metric reporters are Java classes; use event_listener instead",
     "retries": "retries end with delivery.timeout.ms; set that instead",
@@ -53,14 +53,14 @@ _REASONS = {
 
 _PREFIXES = {
     "sasl.kerberos.": _KERBEROS,
-    "sasl.login.": "logins are not classes here; leave it out",
-    "sasl.client.callback.": "logins are not classes here; leave it out",
+    "sasl.login.": "logins are not classes here; remove it",
+    "sasl.client.callback.": "logins are not classes here; remove it",
     "sasl.oauthbearer.": _TOKENS,
     "enable.ssl.": _CHECKED,
     "ssl.": _OWN_CONTEXT,
 }
 
-# To do nothing about them changes neither what is read nor what is written, whatever their value.
+# Settings that can be ignored: whatever their value, the same data is read and written.
 _WITHOUT_EFFECT = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -90,7 +90,7 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 
-# Those of Kafka 4's consumer, producer and admin client whose values an application may rely on.
+# Settings of Kafka 4's clients that this client lacks, and that an application may rely on.
 _LACKING = frozenset(
     {
         "bootstrap.controllers",
@@ -111,18 +111,18 @@ _LACKING = frozenset(
 
 
 def why_rejected(key: str) -> str | None:
-    """Return why a setting (with dots) is not taken, None when nothing is known about it."""
+    """Return why a setting (with dots) is rejected, None when nothing is known about it."""
     if key in _REASONS:
         return _REASONS[key]
     if key in _LACKING or key in _WITHOUT_EFFECT:
-        return "a setting of Kafka that this client does not have; remove it"
+        return "a Kafka setting that this client does not support; remove it"
     return next((why for prefix, why in _PREFIXES.items() if key.startswith(prefix)), None)
 
 
 def has_no_effect(key: str, value: object) -> bool:
-    """Whether a setting (with dots) can be passed over, because nothing would be different.
+    """Whether a setting (with dots) can be ignored, because it makes no difference.
 
-    It is said once for each setting, at level INFO.
+    This is logged once per setting, at level INFO.
     """
     known = _DONE_ANYWAY.get(key)
     if known is not None and str(value).rpartition(".")[2].lower() == known.lower():
@@ -135,4 +135,4 @@ def has_no_effect(key: str, value: object) -> bool:
 
 @cache
 def _say_without_effect(key: str) -> None:
-    log.info("%s is a setting of Kafka that this client does not have; it has no effect", key)
+    log.info("%s is a Kafka setting that this client does not support; it has no effect", key)

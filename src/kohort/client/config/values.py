@@ -1,4 +1,4 @@
-"""Values of settings: checked, and converted from strings."""
+"""Check values of settings, and convert them from strings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kohort.client.config.contradictions import dotted
 from kohort.client.config.security import PROTOCOLS
 from kohort.errors import ConfigError
 
-# Settings that are a Java `long`: they are never sent, and 31 years are as good as for ever.
+# Settings that are a Java `long`: they are never sent, and 31 years are as good as no limit.
 _LONG: tuple[str, ...] = ("linger_ms", "max_block_ms", "metadata_max_age_ms", "buffer_memory")
 _LONG += ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "retry_backoff_ms")
 _LONG += ("retry_backoff_max_ms", "socket_connection_setup_timeout_ms", "connections_max_idle_ms")
@@ -17,10 +17,10 @@ _LONG += ("metadata_recovery_rebootstrap_trigger_ms",)
 
 
 def integer(name: str, value: object) -> int:
-    """Return a setting that is a whole number; strings are taken, too.
+    """Return a whole-number setting; strings are accepted, too.
 
     Raises:
-        ConfigError: It is none, or too large.
+        ConfigError: It is not a whole number, or too large.
     """
     try:
         number = int(value) if isinstance(value, str) else as_int(value)
@@ -35,10 +35,10 @@ def integer(name: str, value: object) -> int:
 
 
 def text_of(key: str, value: object) -> str:
-    """Return a setting that is a text.
+    """Return a string setting.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a string.
     """
     try:
         return text(value, key, may_be_empty=True)
@@ -47,7 +47,7 @@ def text_of(key: str, value: object) -> str:
 
 
 def legal_id(key: str, value: str) -> None:
-    """Check a name by the rule for topics, which is Kafka's for static members, too (KIP-345)."""
+    """Check an id by the rule for topic names, which also applies to static members (KIP-345)."""
     try:
         topic(value, key, "an id of a static member")
     except (TypeError, ValueError) as error:
@@ -55,7 +55,7 @@ def legal_id(key: str, value: str) -> None:
 
 
 def strings(key: str, given: object) -> list[str]:
-    """Split what is written with commas; a sequence of strings may be given, too."""
+    """Split a comma-separated string; a sequence of strings is accepted, too."""
     if isinstance(given, str):
         return text_of(key, given).split(",")
     if not isinstance(given, Iterable) or isinstance(given, (bytes, bytearray, Mapping)):
@@ -64,7 +64,7 @@ def strings(key: str, given: object) -> list[str]:
 
 
 def boolean(name: str, value: object) -> bool:
-    """Return a setting that is true or false; strings are taken, too.
+    """Return a boolean setting; strings are accepted, too.
 
     Raises:
         ConfigError: It is neither.
@@ -77,21 +77,21 @@ def boolean(name: str, value: object) -> bool:
 
 
 def one_of(key: str, value: str, allowed: Sequence[str]) -> None:
-    """Check that a setting is one of several.
+    """Check that a setting has one of several values.
 
     Raises:
-        ConfigError: It is another.
+        ConfigError: It has another value.
     """
     if value not in allowed:
         raise ConfigError(f"{key} is {shown(value)}; it can be {', '.join(allowed)}")
 
 
 def address(server: str, used: str) -> tuple[str, int]:
-    """Split `host:port`; the host may be an IPv6 address in brackets, a protocol may come first."""
+    """Split `host:port`; the host may be IPv6 in brackets, and a protocol may precede it."""
     protocol, separator, place = server.rpartition("://")
     if separator and protocol.upper() != used.upper():
         raise ConfigError(
-            f"bootstrap.servers: {shown(server)} does not fit security.protocol={used}, which can"
+            f"bootstrap.servers: {shown(server)} does not match security.protocol={used}, which can"
             f" be {', '.join(PROTOCOLS)}"
         )
     host, separator, port = place.rpartition(":")
