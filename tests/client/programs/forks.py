@@ -50,7 +50,7 @@ def refused(name: str, call: Callable[[], object]) -> None:
         print(name, "returned", call())
     except LocalProtocolError as error:
         assert "fork" in str(error), f"{name}: {error}"
-        assert "make a client of its own" in str(error), error
+        assert "create a separate client" in str(error), error
 
 
 def waits_for_the_parent(future: DeliveryFuture) -> None:

@@ -1,1 +1,1 @@
-"""The admin clients, and what they take and give."""
+"""The admin clients, and their arguments and results."""

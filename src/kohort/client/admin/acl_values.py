@@ -1,4 +1,4 @@
-"""ACLs as the admin client takes and gives them (KIP-140, KIP-290)."""
+"""ACLs in arguments and results of the admin client (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AclOperation: TypeAlias = Literal[
 ]
 AclPermissionType: TypeAlias = Literal["any", "deny", "allow"]
 
-# Kafka's numbers of each word.
+# Kafka's numbers for each word.
 RESOURCE_TYPES: Final[Mapping[str, int]] = {
     "any": 1,
     "topic": 2,
@@ -65,16 +65,17 @@ _FOR_FILTERS: Final = ("any", "match")
 
 
 class AclBinding(Struct, frozen=True, kw_only=True, order=True):
-    """One permission, or prohibition.
+    """One permission or denial.
 
     Attributes:
         resource_type: "topic", "group", "cluster", "transactional_id", "delegation_token" or
             "user".
-        name: Name of the resource; `*` for all of a type, `kafka-cluster` for the cluster.
-        pattern_type: "literal", or "prefixed" for all whose names begin with `name`.
+        name: Name of the resource; `*` for all resources of the type, `kafka-cluster` for the
+            cluster.
+        pattern_type: "literal", or "prefixed" for all names that start with `name`.
         principal: The user, such as `User:alice`; `User:*` for all users.
         host: The address that the user connects from; `*` for any.
-        operation: The operation, such as "read" or "describe_configs"; "all" for all of them.
+        operation: The operation, such as "read" or "describe_configs"; "all" for all operations.
         permission_type: "allow" or "deny"; a denial takes precedence.
     """
 
@@ -94,17 +95,17 @@ class AclBinding(Struct, frozen=True, kw_only=True, order=True):
 
 
 class AclBindingFilter(Struct, frozen=True, kw_only=True):
-    """Which ACLs are meant; None and "any" fit all.
+    """A filter for ACLs; None and "any" match all values.
 
     Attributes:
-        resource_type: As that of `AclBinding`.
+        resource_type: See `AclBinding`.
         name: Name of the resource.
         pattern_type: "literal" or "prefixed" for ACLs with exactly that name, "any" for both,
-            "match" for all that are about a resource of that name.
-        principal: As that of `AclBinding`.
-        host: As that of `AclBinding`.
-        operation: As that of `AclBinding`.
-        permission_type: As that of `AclBinding`.
+            "match" for all ACLs that apply to a resource of that name.
+        principal: See `AclBinding`.
+        host: See `AclBinding`.
+        operation: See `AclBinding`.
+        permission_type: See `AclBinding`.
     """
 
     resource_type: AclResourceType = "any"

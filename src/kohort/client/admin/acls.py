@@ -1,4 +1,4 @@
-"""ACLs: who may do what; created, found and deleted (KIP-140)."""
+"""Create, find and delete ACLs (KIP-140)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger("kohort.client")
 
 
 async def create_acls(cluster: Cluster, acls: Sequence[AclBinding], deadline: Deadline) -> None:
-    """Create ACLs; one that there is already is no error."""
+    """Create ACLs; an existing ACL is not an error."""
     wanted = list(dict.fromkeys(acls))
     request = CreateAclsRequest(creations=tuple(_creation(each) for each in wanted))
     answer = await cluster.send_any_until(request, deadline)
@@ -51,7 +51,7 @@ async def create_acls(cluster: Cluster, acls: Sequence[AclBinding], deadline: De
 async def describe_acls(
     cluster: Cluster, wanted: AclBindingFilter, deadline: Deadline
 ) -> list[AclBinding]:
-    """Return the ACLs that a filter means, in order."""
+    """Return the ACLs that match a filter, in order."""
     request = DescribeAclsRequest(**_filter(wanted))
     answer = await cluster.send_any_until(request, deadline)
     check(answer.error_code, "ACLs", answer.error_message, needs="DESCRIBE")
@@ -65,13 +65,13 @@ async def describe_acls(
 async def delete_acls(
     cluster: Cluster, filters: Sequence[AclBindingFilter], deadline: Deadline
 ) -> dict[AclBindingFilter, list[AclBinding]]:
-    """Delete the ACLs that filters mean; return those of each."""
+    """Delete the ACLs that match filters; return the deleted ones of each."""
     wanted = list(dict.fromkeys(filters))
     asked = tuple(DeleteAclsFilter(**_filter(each)) for each in wanted)
     answer = await cluster.send_any_until(DeleteAclsRequest(filters=asked), deadline)
     if deadline.lost is not None:
         log.warning(
-            "delete_acls: an earlier attempt may have deleted ACLs that the result does not name,"
+            "delete_acls: an earlier attempt may have deleted ACLs that the result omits,"
             " its answer was lost: %s",
             deadline.lost,
         )
@@ -87,7 +87,7 @@ async def delete_acls(
 def _deleted(
     wanted: AclBindingFilter, result: DeleteAclsFilterResult
 ) -> list[AclBinding] | KohortError:
-    """Return what a filter has deleted, or why it has not deleted all that it means."""
+    """Return the ACLs that a filter deleted, or why it did not delete all that match."""
     said = [(result.error_code, result.error_message)]
     said += [(each.error_code, each.error_message) for each in result.matching_acls]
     for code, message in said:

@@ -1,4 +1,4 @@
-"""The admin client for asyncio: every call of `AdminClient`, to be awaited."""
+"""The admin client for asyncio: the methods of `AdminClient` as coroutines."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class AsyncAdminClient(AsyncFace):
-    """Looks after topics and groups.
+    """Manages topics and groups.
 
         async with AsyncAdminClient(bootstrap_servers="localhost:9092") as admin:
             await admin.create_topics([NewTopic("flights", partitions=8)])
 
-    Arguments, results and errors of each method are those of `AdminClient`.
+    Arguments, results and errors of each method are the same as in `AdminClient`.
 
     Args:
         **settings: Kafka's settings in snake_case; see `AdminSettings`.
@@ -60,7 +60,7 @@ class AsyncAdminClient(AsyncFace):
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
-        """Make a client of Kafka's own keys (`bootstrap.servers`); values may be strings."""
+        """Make a client from Kafka's setting names (`bootstrap.servers`); values may be strings."""
         known = cast("AdminSettings", from_kafka(AdminConfig, settings))
         return cls(**known)
 
@@ -83,7 +83,7 @@ class AsyncAdminClient(AsyncFace):
         await self._core.create_topics(wanted, self._deadline())
 
     async def create_partitions(self, counts: Mapping[str, int]) -> None:
-        """Give topics more partitions."""
+        """Add partitions to topics."""
         wanted = arguments.counts(counts, "counts")
         await self._core.create_partitions(wanted, self._deadline())
 
@@ -93,7 +93,7 @@ class AsyncAdminClient(AsyncFace):
         await self._core.delete_topics(wanted, self._deadline())
 
     async def list_topics(self) -> frozenset[str]:
-        """Return the names of all topics, Kafka's own left out."""
+        """Return the names of all topics except Kafka's internal ones."""
         return await self._core.list_topics(self._deadline())
 
     async def describe_topics(
@@ -136,7 +136,7 @@ class AsyncAdminClient(AsyncFace):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Change single settings of topics, brokers and groups."""
+        """Change individual settings of topics, brokers and groups."""
         wanted = checked_changes(changes)
         arguments.flag(validate_only, "validate_only")
         await self._core.alter_configs(wanted, validate_only, self._deadline())
@@ -144,12 +144,12 @@ class AsyncAdminClient(AsyncFace):
     # -------------------------------------------------------------------------------- ACLs
 
     async def create_acls(self, acls: Iterable[AclBinding]) -> None:
-        """Allow or deny users something."""
+        """Allow or deny operations to users."""
         wanted = arguments.instances(acls, "acls", AclBinding)
         await self._core.create_acls(wanted, self._deadline())
 
     async def describe_acls(self, acl_filter: AclBindingFilter | None = None) -> list[AclBinding]:
-        """Return the ACLs that a filter means, in order; all without one."""
+        """Return the ACLs that match a filter, in order; all ACLs without one."""
         (wanted,) = arguments.instances(
             [acl_filter or AclBindingFilter()], "acl_filter", AclBindingFilter
         )
@@ -158,7 +158,7 @@ class AsyncAdminClient(AsyncFace):
     async def delete_acls(
         self, acl_filters: Iterable[AclBindingFilter]
     ) -> dict[AclBindingFilter, list[AclBinding]]:
-        """Delete the ACLs that filters mean."""
+        """Delete the ACLs that match filters."""
         wanted = arguments.instances(acl_filters, "acl_filters", AclBindingFilter)
         return await self._core.delete_acls(wanted, self._deadline())
 
@@ -167,13 +167,13 @@ class AsyncAdminClient(AsyncFace):
     async def list_groups(
         self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
     ) -> list[GroupListing]:
-        """Return groups of all brokers, in order of their ids."""
+        """Return groups of all brokers, ordered by id."""
         states = arguments.texts(states_filter, "states_filter")
         types = arguments.texts(types_filter, "types_filter")
         return await self._core.list_groups(states, types, self._deadline())
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return groups with their members."""
+        """Describe groups and their members."""
         wanted = arguments.texts(group_ids, "group_ids")
         return await self._core.describe_groups(wanted, self._deadline())
 
@@ -185,7 +185,7 @@ class AsyncAdminClient(AsyncFace):
     async def remove_group_members(
         self, group_id: str, member_ids: Iterable[str], reason: str = ""
     ) -> None:
-        """Take members out of a group."""
+        """Remove members from a group."""
         wanted = arguments.texts(member_ids, "member_ids")
         name = arguments.text(group_id, "group_id")
         why = arguments.text(reason, "reason", may_be_empty=True)
@@ -214,7 +214,7 @@ class AsyncAdminClient(AsyncFace):
         *,
         validate_only: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
-        """Set a group's committed offsets to where each partition is to be read from."""
+        """Set a group's committed offsets by a position for each partition."""
         wanted = checked_resets(offset_specs)
         arguments.flag(validate_only, "validate_only")
         return await self._core.reset_group_offsets(
@@ -224,19 +224,19 @@ class AsyncAdminClient(AsyncFace):
     async def delete_group_offsets(
         self, partitions: Iterable[TopicPartition], group_id: str | None = None
     ) -> None:
-        """Forget committed offsets of a group."""
+        """Delete committed offsets of a group."""
         wanted = arguments.partitions(partitions)
         await self._core.delete_group_offsets(self._group(group_id), wanted, self._deadline())
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself (`client_id`)."""
+        """The client's name (`client_id`)."""
         return self._config.client_id
 
     def metrics(self) -> Metrics:
-        """Return what Kafka's Java client measures, by the names of its group and metrics.
+        """Return the metrics of Kafka's Java client, by the names of group and metrics.
 
-        Rates are of the last minute at most, totals of all time.
+        Rates cover at most the last minute, totals the lifetime of the client.
 
         Returns:
             "admin-client-metrics": connections, requests, bytes.
@@ -254,7 +254,7 @@ class AsyncAdminClient(AsyncFace):
             self._made = None
 
     def farewell(self) -> Farewell | None:
-        """Return what is done without `close`."""
+        """Return what replaces `close` when it is not called."""
         return None if self._made is None or self._ending.is_begun else self._made.close
 
     @property

@@ -41,14 +41,15 @@ __all__ = [
 
 
 class AdminClient(BlockingFace):
-    """Looks after topics and groups.
+    """Manages topics and groups.
 
         with AdminClient(bootstrap_servers="localhost:9092") as admin:
             admin.create_topics([NewTopic("flights", partitions=8)])
 
     Each call takes at most `default_api_timeout_ms`, and raises `KafkaError` when the brokers
-    refuse or do not answer. A call for several things does all it can; what it could not do is in
-    `PartialFailureError.errors`, thing by thing; its `results` has what was found for the others.
+    refuse or do not answer. A call for several items does as much as it can:
+    `PartialFailureError.errors` has the error of each failed item, and `results` the results of the
+    others.
 
     Args:
         **settings: Kafka's settings in snake_case; see `AdminSettings`.
@@ -64,7 +65,7 @@ class AdminClient(BlockingFace):
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
-        """Make a client of Kafka's own keys (`bootstrap.servers`); values may be strings."""
+        """Make a client from Kafka's setting names (`bootstrap.servers`); values may be strings."""
         known = cast("AdminSettings", from_kafka(AdminConfig, settings))
         return cls(**known)
 
@@ -85,22 +86,22 @@ class AdminClient(BlockingFace):
         """Create topics.
 
         Args:
-            topics: The topics, with their partitions, replicas and settings.
+            topics: The topics, with partitions, replicas and settings.
 
         Raises:
-            PartialFailureError: Some could not be created, and why.
+            PartialFailureError: Some could not be created.
         """
         wanted = arguments.instances(topics, "topics", NewTopic)
         self._open.run(lambda: self._client.create_topics(wanted))
 
     def create_partitions(self, counts: Mapping[str, int]) -> None:
-        """Give topics more partitions (KIP-195).
+        """Add partitions to topics (KIP-195).
 
         Args:
-            counts: How many each topic shall have; never fewer than it has.
+            counts: The new number of partitions of each topic; not fewer than it has.
 
         Raises:
-            PartialFailureError: Some could not be changed, and why.
+            PartialFailureError: Some topics could not be changed.
         """
         self._open.run(lambda: self._client.create_partitions(counts))
 
@@ -111,13 +112,13 @@ class AdminClient(BlockingFace):
             names: Names of the topics.
 
         Raises:
-            PartialFailureError: Some could not be deleted, and why.
+            PartialFailureError: Some could not be deleted.
         """
         wanted = arguments.texts(names, "names")
         self._open.run(lambda: self._client.delete_topics(wanted))
 
     def list_topics(self) -> frozenset[str]:
-        """Return the names of all topics, Kafka's own left out."""
+        """Return the names of all topics except Kafka's internal ones."""
         return self._open.run(self._client.list_topics)
 
     def describe_topics(self, topics: Iterable[str]) -> dict[str, tuple[PartitionMetadata, ...]]:
@@ -127,7 +128,7 @@ class AdminClient(BlockingFace):
             topics: Names of the topics.
 
         Raises:
-            PartialFailureError: Some do not exist, or may not be seen.
+            PartialFailureError: Some do not exist, or the user may not see them.
         """
         wanted = arguments.texts(topics, "topics")
         return self._open.run(lambda: self._client.describe_topics(wanted))
@@ -138,16 +139,16 @@ class AdminClient(BlockingFace):
         """Return the offsets of timestamps.
 
         Args:
-            targets: Milliseconds since the epoch for each partition; -1 is the end, -2 the start,
-                -3 the record with the highest timestamp (KIP-734).
+            targets: Milliseconds since the epoch for each partition; -1 for the end, -2 for the
+                start, -3 for the record with the highest timestamp (KIP-734).
 
         Returns:
-            The first offset at or after it; None when there is none.
+            The first offset at or after the timestamp; None when there is none.
 
         Raises:
-            KafkaError: There was no answer in time, or the brokers have said for 5 seconds that
-                the topic or the partition does not exist.
-            PartialFailureError: So it is with some of the partitions.
+            KafkaError: There was no answer in time, or the brokers have reported for 5 seconds that
+                the topic or partition does not exist.
+            PartialFailureError: The same, for some of the partitions.
         """
         return self._open.run(lambda: self._client.list_offsets(targets))
 
@@ -155,13 +156,13 @@ class AdminClient(BlockingFace):
         """Delete the records before an offset of each partition (KIP-107).
 
         Args:
-            offsets: The first offset that stays, by partition; -1 deletes all there are.
+            offsets: The first offset to keep, by partition; -1 deletes all records.
 
         Returns:
-            Where each partition begins now.
+            The new start offset of each partition.
 
         Raises:
-            PartialFailureError: Records of some partitions could not be deleted, and why.
+            PartialFailureError: Records of some partitions could not be deleted.
         """
         return self._open.run(lambda: self._client.delete_records(offsets))
 
@@ -180,10 +181,10 @@ class AdminClient(BlockingFace):
             print(admin.describe_configs([topic])[topic]["retention.ms"].value)
 
         Args:
-            resources: Whose settings. All of them are returned, also unset ones.
+            resources: The resources. All their settings are returned, even unset ones.
 
         Raises:
-            PartialFailureError: Some are not there, or may not be seen.
+            PartialFailureError: Some do not exist, or the user may not see them.
         """
         wanted = arguments.instances(resources, "resources", ConfigResource)
         return self._open.run(lambda: self._client.describe_configs(wanted))
@@ -194,25 +195,24 @@ class AdminClient(BlockingFace):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Change single settings of topics, brokers and groups (KIP-339); others stay as they are.
+        """Change individual settings of topics, brokers and groups (KIP-339).
 
             admin.alter_configs({ConfigResource("topic", "flights"): {"retention.ms": "60000"}})
 
         Args:
-            changes: What becomes of each setting, by resource: its new value, None for its
-                default, or an operation with a value: "set", "delete", and for lists "append" and
-                "subtract".
-            validate_only: Whether to have the brokers check the changes and make none.
+            changes: The changes by resource and setting: a new value, None for the default, or an
+                operation with a value: "set", "delete", and for lists "append" and "subtract".
+            validate_only: Whether the brokers only check the changes.
 
         Raises:
-            PartialFailureError: Settings of some resources could not be changed, and why.
+            PartialFailureError: Settings of some resources could not be changed.
         """
         self._open.run(lambda: self._client.alter_configs(changes, validate_only=validate_only))
 
     # -------------------------------------------------------------------------------- ACLs
 
     def create_acls(self, acls: Iterable[AclBinding]) -> None:
-        """Allow or deny users something (KIP-140); an ACL that there is already stays.
+        """Allow or deny operations to users (KIP-140); existing ACLs are kept.
 
             reads = AclBinding(
                 resource_type="topic", name="flights", principal="User:alice", operation="read"
@@ -220,11 +220,11 @@ class AdminClient(BlockingFace):
             admin.create_acls([reads])
 
         Args:
-            acls: What to allow or to deny.
+            acls: The permissions and denials.
 
         Raises:
-            PartialFailureError: Some could not be created, and why. Brokers without an authorizer
-                have no ACLs (SECURITY_DISABLED).
+            PartialFailureError: Some could not be created. Brokers without an authorizer have no
+                ACLs (SECURITY_DISABLED).
         """
         wanted = arguments.instances(acls, "acls", AclBinding)
         self._open.run(lambda: self._client.create_acls(wanted))
@@ -233,26 +233,26 @@ class AdminClient(BlockingFace):
         """Return ACLs, in order.
 
         Args:
-            acl_filter: Which are meant; None: all.
+            acl_filter: Which ACLs to return; None for all.
 
         Raises:
-            KafkaError: The user may not see ACLs, or there are none (SECURITY_DISABLED).
+            KafkaError: The user may not see ACLs, or the cluster has none (SECURITY_DISABLED).
         """
         return self._open.run(lambda: self._client.describe_acls(acl_filter))
 
     def delete_acls(
         self, acl_filters: Iterable[AclBindingFilter]
     ) -> dict[AclBindingFilter, list[AclBinding]]:
-        """Delete the ACLs that filters mean.
+        """Delete the ACLs that match filters.
 
         Args:
-            acl_filters: Which are meant. A filter without anything means all.
+            acl_filters: Which ACLs to delete. An empty filter matches all.
 
         Returns:
-            What each filter has deleted.
+            The ACLs that each filter deleted.
 
         Raises:
-            PartialFailureError: Some filters have not deleted all that they mean, and why.
+            PartialFailureError: Some filters did not delete all ACLs that match.
         """
         wanted = arguments.instances(acl_filters, "acl_filters", AclBindingFilter)
         return self._open.run(lambda: self._client.delete_acls(wanted))
@@ -262,30 +262,30 @@ class AdminClient(BlockingFace):
     def list_groups(
         self, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
     ) -> list[GroupListing]:
-        """Return groups of all brokers, in order of their ids.
+        """Return groups of all brokers, ordered by id.
 
         Args:
-            states_filter: Only groups in one of these states ("Stable", "Empty" and so on), of any
-                state by default (KIP-518).
-            types_filter: Only groups of one of these types ("classic", "consumer"), of any type by
+            states_filter: Only groups in one of these states ("Stable", "Empty" and so on); all
+                states by default (KIP-518).
+            types_filter: Only groups of one of these types ("classic", "consumer"); all types by
                 default (KIP-848).
 
         Raises:
-            PartialFailureError: Some brokers do not list theirs, by the brokers' ids; `results` has
-                the groups of the others.
+            PartialFailureError: Some brokers did not list their groups (keyed by broker id);
+                `results` has the groups of the others.
         """
         states = arguments.texts(states_filter, "states_filter")
         types = arguments.texts(types_filter, "types_filter")
         return self._open.run(lambda: self._client.list_groups(states, types))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return groups with their members.
+        """Describe groups and their members.
 
         Args:
             group_ids: Ids of the groups.
 
         Raises:
-            PartialFailureError: Some do not exist, or may not be seen.
+            PartialFailureError: Some do not exist, or the user may not see them.
         """
         wanted = arguments.texts(group_ids, "group_ids")
         return self._open.run(lambda: self._client.describe_groups(wanted))
@@ -297,7 +297,7 @@ class AdminClient(BlockingFace):
             group_ids: Ids of the groups.
 
         Raises:
-            PartialFailureError: Some could not be deleted, and why.
+            PartialFailureError: Some could not be deleted.
         """
         wanted = arguments.texts(group_ids, "group_ids")
         self._open.run(lambda: self._client.delete_groups(wanted))
@@ -305,17 +305,17 @@ class AdminClient(BlockingFace):
     def remove_group_members(
         self, group_id: str, member_ids: Iterable[str], reason: str = ""
     ) -> None:
-        """Take members out of a group, static ones too; their partitions go to the others.
+        """Remove members from a group, including static ones; their partitions go to the others.
 
-        A member that still runs joins again as soon as it hears of it.
+        A member that is still running joins again as soon as it learns of its removal.
 
         Args:
             group_id: The group.
-            member_ids: Ids of the members, as `describe_groups` gives them.
-            reason: Why, for the broker's log (KIP-800); members of KIP-848 leave without one.
+            member_ids: Ids of the members, as returned by `describe_groups`.
+            reason: A reason for the broker's log (KIP-800); not sent for members of KIP-848.
 
         Raises:
-            PartialFailureError: Some are no members (any more).
+            PartialFailureError: Some are not members, or no longer.
             KafkaError: The group does not exist, or the broker refuses.
         """
         wanted = arguments.texts(member_ids, "member_ids")
@@ -328,10 +328,10 @@ class AdminClient(BlockingFace):
 
         Args:
             group_id: The group; the setting `group_id` by default.
-            partitions: Which; all by default. Those without an offset are left out.
+            partitions: The partitions; all by default. Those without an offset are left out.
 
         Raises:
-            PartialFailureError: Some partitions may not be seen.
+            PartialFailureError: The user may not see some partitions.
         """
         wanted = None if partitions is None else arguments.partitions(partitions)
         return self._open.run(lambda: self._client.list_group_offsets(group_id, wanted))
@@ -358,7 +358,7 @@ class AdminClient(BlockingFace):
 
         Raises:
             ValueError: An offset is negative.
-            KafkaError: It has members, or the broker refuses.
+            KafkaError: The group has members, or the broker refuses.
             PartialFailureError: Some partitions do not exist or are refused; the others are set.
         """
         self._open.run(lambda: self._client.alter_group_offsets(offsets, group_id))
@@ -370,27 +370,28 @@ class AdminClient(BlockingFace):
         *,
         validate_only: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
-        """Set a group's committed offsets to where each partition is to be read from.
+        """Set a group's committed offsets by a position for each partition.
 
             today = datetime.now(UTC).replace(hour=0, minute=0)
             admin.reset_group_offsets({TopicPartition("flights", 0): today}, "delays")
 
-        An offset outside of the partition becomes its start or its end, as with Kafka's tools; the
-        result says so. The group must have no members.
+        An offset outside the partition is replaced by its start or end, as in Kafka's tools; the
+        result notes this. The group must have no members.
 
         Args:
             offset_specs: For each partition "earliest" or "latest", an offset, or a `datetime` with
                 a time zone: the first record at or after it.
-            group_id: The group; the setting `group_id` by default. It is made if it is not there.
-            validate_only: Whether to find the offsets and set none.
+            group_id: The group; the setting `group_id` by default. It is created if it does not
+                exist.
+            validate_only: Whether to look up the offsets without setting them.
 
         Returns:
             The offset of each partition.
 
         Raises:
             ValueError: A time has no time zone, or an offset is negative.
-            KafkaError: The group has members, no partition is there, or the broker refuses.
-            PartialFailureError: Some partitions are not there or are refused; the others are set.
+            KafkaError: The group has members, no partition exists, or the broker refuses.
+            PartialFailureError: Some partitions do not exist or are refused; the others are set.
         """
         return self._open.run(
             lambda: self._client.reset_group_offsets(
@@ -401,14 +402,14 @@ class AdminClient(BlockingFace):
     def delete_group_offsets(
         self, partitions: Iterable[TopicPartition], group_id: str | None = None
     ) -> None:
-        """Forget committed offsets of a group (KIP-496).
+        """Delete committed offsets of a group (KIP-496).
 
         Args:
-            partitions: Which; one without an offset is no error.
+            partitions: The partitions; one without an offset is not an error.
             group_id: The group; the setting `group_id` by default.
 
         Raises:
-            PartialFailureError: Members subscribe to some of the topics: their offsets stay.
+            PartialFailureError: Members subscribe to some of the topics, whose offsets are kept.
             KafkaError: The group does not exist, or its members are not consumers.
         """
         wanted = arguments.partitions(partitions)
@@ -416,11 +417,11 @@ class AdminClient(BlockingFace):
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself (`client_id`)."""
+        """The client's name (`client_id`)."""
         return self._client.client_id
 
     def metrics(self) -> Metrics:
-        """Return what Kafka measures; see `AsyncAdminClient.metrics`."""
+        """Return the client's metrics; see `AsyncAdminClient.metrics`."""
 
         async def call() -> Metrics:
             return self._client.metrics()
@@ -436,5 +437,5 @@ class AdminClient(BlockingFace):
 
     @property
     def _open(self) -> LoopThread:
-        """What runs the calls, as long as the client is open."""
+        """The thread that runs the calls; raises when the client is closed."""
         return self._thread

@@ -1,4 +1,4 @@
-"""Asks one broker, and no other, until it answers or time is up."""
+"""Ask one specific broker until it answers or time is up."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ async def ask_broker(cluster: Cluster, node: int, request: Request[R], deadline:
 
     Args:
         cluster: The brokers.
-        node: Which one.
-        request: The request, which does no harm when it arrives twice.
+        node: Node id of the broker.
+        request: The request, which must be safe to repeat.
         deadline: When to give up.
 
     Raises:
-        KafkaError: The broker is unknown, or time is up; its cause says what kept the call.
+        KafkaError: The broker is unknown, or time is up; the cause is the last error.
     """
     pause = cluster.retry_backoff()
     async with cluster.within(deadline, f"{type(request).__name__} to broker {node}"):

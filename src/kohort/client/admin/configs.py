@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups: asked for and changed one by one (KIP-133, KIP-339)."""
+"""Settings of topics, brokers and groups: describe and change them (KIP-133, KIP-339)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def describe_configs(
 async def alter_configs(
     cluster: Cluster, changes: Changes, validate_only: bool, deadline: Deadline
 ) -> None:
-    """Change single settings of resources."""
+    """Change individual settings of resources."""
     asked = {
         each: AlterConfigsResource(
             resource_type=_TYPES[each.resource_type],
@@ -178,7 +178,7 @@ def _results(
     results_of: Callable[[R], Iterable[Result]],
     needs: str,
 ) -> dict[ConfigResource, Result | KohortError]:
-    """Return what the answers say of each resource, or why they say nothing."""
+    """Return the result of each resource in the answers, or why there is none."""
     return {
         each: answer
         if isinstance(answer, KohortError)

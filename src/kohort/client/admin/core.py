@@ -1,4 +1,4 @@
-"""What the admin client asks the brokers, on a loop."""
+"""The core of the admin client, which sends the requests, on a loop."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ from kohort.wire.messages.topics import (
 
 R = TypeVar("R", bound=Message)
 
-# A topic that was created just now is not known to each broker yet; one that is missing for so long
+# Not every broker knows a topic that was just created; one that is missing for this long
 # does not exist.
 _MISSING_MS = 5_000
 _DEAD = "Dead"
@@ -92,7 +92,7 @@ _HAS_MEMBERS = frozenset(
 
 
 class AdminCore:
-    """Asks and answers, on the loop.
+    """Runs the calls of an admin client on the loop.
 
     Args:
         config: Settings.
@@ -108,7 +108,7 @@ class AdminCore:
         await self._cluster.close()
 
     def metrics(self, now: float) -> Metrics:
-        """Return what is measured, at a time in milliseconds of the loop's clock."""
+        """Return the metrics at a time in milliseconds of the loop's clock."""
         return {ADMIN: self._cluster.traffic.values(now)}
 
     # ------------------------------------------------------------------------------ topics
@@ -129,7 +129,7 @@ class AdminCore:
         )
 
     async def create_partitions(self, counts: Mapping[str, int], deadline: Deadline) -> None:
-        """Give topics more partitions."""
+        """Add partitions to topics."""
         request = CreatePartitionsRequest(
             topics=tuple(
                 CreatePartitionsTopic(name=name, count=count, assignments=None)
@@ -166,7 +166,7 @@ class AdminCore:
         )
 
     async def list_topics(self, deadline: Deadline) -> frozenset[str]:
-        """Return the names of all topics but Kafka's own."""
+        """Return the names of all topics except Kafka's internal ones."""
         await self._known(deadline)
         metadata = await self._cluster.describe(None, deadline)
         return frozenset(name for name, each in metadata.topics.items() if not each.is_internal)
@@ -226,7 +226,7 @@ class AdminCore:
     async def alter_configs(
         self, changes: Changes, validate_only: bool, deadline: Deadline
     ) -> None:
-        """Change single settings of resources."""
+        """Change individual settings of resources."""
         await alter_configs(self._cluster, changes, validate_only, deadline)
 
     # -------------------------------------------------------------------------------- ACLs
@@ -236,13 +236,13 @@ class AdminCore:
         await create_acls(self._cluster, acls, deadline)
 
     async def describe_acls(self, wanted: AclBindingFilter, deadline: Deadline) -> list[AclBinding]:
-        """Return the ACLs that a filter means."""
+        """Return the ACLs that match a filter."""
         return await describe_acls(self._cluster, wanted, deadline)
 
     async def delete_acls(
         self, filters: Sequence[AclBindingFilter], deadline: Deadline
     ) -> dict[AclBindingFilter, list[AclBinding]]:
-        """Delete the ACLs that filters mean."""
+        """Delete the ACLs that match filters."""
         return await delete_acls(self._cluster, filters, deadline)
 
     async def describe_cluster(self, deadline: Deadline) -> tuple[Node, ...]:
@@ -285,12 +285,12 @@ class AdminCore:
     async def describe_groups(
         self, group_ids: Sequence[str], deadline: Deadline
     ) -> dict[str, GroupDescription]:
-        """Return groups with their members."""
+        """Describe groups and their members."""
         await self._known(deadline)
         return check_results(await ask_apart(group_ids, self._describe, deadline))
 
     async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
-        """Ask for the group by KIP-848 first: DescribeGroups calls such a group dead."""
+        """Describe a group, first with KIP-848: DescribeGroups reports such a group as dead."""
         coordinator = Coordinator(self._cluster, group_id)
         found = await self._describe_consumer_group(coordinator, deadline)
         found = found or await self._describe_classic_group(coordinator, deadline)
@@ -300,7 +300,7 @@ class AdminCore:
     async def _describe_consumer_group(
         self, coordinator: Coordinator, deadline: Deadline
     ) -> GroupDescription | None:
-        """Return the group, None when it is another kind of group or the broker knows no other."""
+        """Return the group; None if it is of another kind, or the broker lacks KIP-848."""
         group_id = coordinator.group_id
         try:
             response = await coordinator.call(
@@ -358,7 +358,7 @@ class AdminCore:
     async def remove_group_members(
         self, group_id: str, member_ids: Sequence[str], reason: str, deadline: Deadline
     ) -> None:
-        """Take members out of a group."""
+        """Remove members from a group."""
         await self._known(deadline)
         group = await self._describe(group_id, deadline)
         coordinator = Coordinator(self._cluster, group_id)
@@ -378,7 +378,7 @@ class AdminCore:
         deadline: Deadline,
     ) -> None:
         """Set a group's committed offsets."""
-        await self._cluster.refresh(deadline)  # topics recreated have other ids
+        await self._cluster.refresh(deadline)  # recreated topics have new ids
         committer = Committer(self._cluster, Coordinator(self._cluster, group_id), None)
         try:
             await committer.commit(offsets, deadline)
@@ -388,13 +388,13 @@ class AdminCore:
             raise KafkaError(
                 error.code,
                 f"group {group_id} has members, and only they may set its offsets: close its"
-                " consumers, or wait until their sessions and their last rebalance have ended",
+                " consumers, or wait until their sessions and the last rebalance have ended",
             ) from error
 
     async def reset_group_offsets(
         self, group_id: str, resets: Resets, validate_only: bool, deadline: Deadline
     ) -> dict[TopicPartition, OffsetReset]:
-        """Set a group's committed offsets to where each partition is to be read from."""
+        """Set a group's committed offsets by a position for each partition."""
         found, errors = await resolved(resets, lambda each: self.list_offsets(each, deadline))
         if not validate_only and found:
             offsets = {where: OffsetAndMetadata(each.offset) for where, each in found.items()}
@@ -411,7 +411,7 @@ class AdminCore:
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> None:
-        """Forget committed offsets of a group."""
+        """Delete committed offsets of a group."""
         await self._known(deadline)
         by_topic = groupby(sorted(partitions), key=lambda partition: partition.topic)
         topics = tuple(
@@ -444,7 +444,7 @@ class AdminCore:
     # ------------------------------------------------------------------------------- inside
 
     async def _known(self, deadline: Deadline) -> None:
-        """Make sure that brokers are known."""
+        """Fetch metadata if no broker is known."""
         if not self._cluster.metadata.nodes:
             await self._cluster.refresh(deadline)
 
@@ -463,7 +463,7 @@ def _partitions(metadata: ClusterMetadata, name: str) -> tuple[PartitionMetadata
 
 
 def _known_node(coordinator: Coordinator) -> int:
-    assert coordinator.node_id is not None  # it has answered
+    assert coordinator.node_id is not None  # set once it has answered
     return coordinator.node_id
 
 

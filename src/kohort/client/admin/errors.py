@@ -1,4 +1,4 @@
-"""What an answer about several things says of each, as one exception."""
+"""Convert an answer about several items to one exception."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-# What a broker says of something that is done already.
+# Error codes for an operation that is already done.
 _ALREADY: Final = frozenset(
     {
         ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -41,14 +41,14 @@ def error_of(
     *,
     needs: str,
 ) -> KafkaError | None:
-    """Return the error that a code stands for; None for none.
+    """Return the error for a code; None for success.
 
     Args:
         code: The code.
-        name: What it is said of.
-        message: What the broker says.
+        name: Name of the item.
+        message: The broker's message.
         lost: Why an earlier attempt of the same call got no answer: it may have succeeded.
-        needs: The operation that the user must be allowed.
+        needs: The operation for which the user needs permission.
     """
     if not code:
         return None
@@ -65,10 +65,10 @@ def error_of(
 
 
 def check(code: int, name: str, message: str | None, *, needs: str) -> None:
-    """Raise the error that a code stands for, if it does; arguments as `error_of`.
+    """Raise the error for a code, if any; arguments as in `error_of`.
 
     Raises:
-        KafkaError: It does.
+        KafkaError: The code is an error.
     """
     error = error_of(code, name, message, needs=needs)
     if error is not None:
@@ -76,7 +76,7 @@ def check(code: int, name: str, message: str | None, *, needs: str) -> None:
 
 
 def check_each(results: Mapping[T, KafkaError | None]) -> None:
-    """Raise one error for all that failed.
+    """Raise one error for all failed items.
 
     Raises:
         PartialFailureError: At least one failed.
@@ -89,11 +89,11 @@ def check_each(results: Mapping[T, KafkaError | None]) -> None:
 async def ask_apart(
     items: Iterable[T], ask: Callable[[T, Deadline], Awaitable[R]], deadline: Deadline
 ) -> dict[T, R | KohortError]:
-    """Ask for each of several things at the same time; return its answer, or why there is none.
+    """Ask for several items concurrently; return the answer or error of each.
 
     Args:
-        items: The things.
-        ask: Asks for one of them, until a deadline.
+        items: The items.
+        ask: Asks for one item, until a deadline.
         deadline: When to give up.
     """
     wanted = list(dict.fromkeys(items))
@@ -109,11 +109,11 @@ async def ask_apart(
 
 
 def check_results(results: Mapping[T, R | KohortError]) -> dict[T, R]:
-    """Return the results of several things, or raise one error with those there are.
+    """Return the results of several items, or raise one error that includes them.
 
     Raises:
-        PartialFailureError: At least one failed; it has the results of the others.
-        KohortError: The brokers said nothing of any of them; it is the error of the first.
+        PartialFailureError: At least one failed; the error has the results of the others.
+        KohortError: The brokers answered for none of them; it is the error of the first.
     """
     failed = {item: each for item, each in results.items() if isinstance(each, KohortError)}
     good = {item: each for item, each in results.items() if not isinstance(each, KohortError)}
@@ -128,12 +128,12 @@ def check_results(results: Mapping[T, R | KohortError]) -> dict[T, R]:
 
 
 def _is_unanswered(error: KohortError) -> bool:
-    """Whether it is no broker's word: its code would not say more than its type does."""
+    """Whether an error is not an answer of a broker, so that its code adds nothing to its type."""
     return type(error) is not KafkaError and not isinstance(error, PartialFailureError)
 
 
 def as_kafka_error(error: KohortError) -> KafkaError:
-    """Return the error as one of Kafka's: bytes of no protocol are as if the connection ended."""
+    """Return the error as a Kafka error: garbled bytes count as a lost connection."""
     if isinstance(error, KafkaError):
         return error
     changed = BrokerUnavailableError(str(error))
@@ -142,5 +142,5 @@ def as_kafka_error(error: KohortError) -> KafkaError:
 
 
 def lacking(name: str) -> KafkaError:
-    """Return the error of something that an answer leaves out."""
+    """Return the error of an item that is missing from an answer."""
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: the answer does not have it")

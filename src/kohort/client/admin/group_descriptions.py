@@ -1,4 +1,4 @@
-"""What brokers say of a group, made into one value for every protocol."""
+"""Convert descriptions of groups to one value for all protocols."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kohort.wire.messages.consumer_group import (
 )
 from kohort.wire.messages.groups import DescribedGroup, DescribedGroupMember
 
-# Types of members as ConsumerGroupDescribe numbers them, from its version 1 on.
+# Member types by their numbers in ConsumerGroupDescribe, from version 1 on.
 _MEMBER_TYPES = {0: "classic", 1: "consumer"}
 
 
 def classic_group(group: DescribedGroup) -> GroupDescription:
-    """Return what DescribeGroups tells."""
+    """Convert a result of DescribeGroups."""
     return GroupDescription(
         group_id=group.group_id,
         state=group.group_state,
@@ -32,7 +32,7 @@ def _classic_member(member: DescribedGroupMember) -> MemberDescription:
     try:
         subscription = decode_subscription(member.member_metadata)
         assignment, told = decode_assignment(member.member_assignment)
-    except RemoteProtocolError:  # of another protocol than the consumer's
+    except RemoteProtocolError:  # of a protocol other than consumers'
         subscription, assignment, told = Subscription(topics=frozenset()), frozenset(), None
     return MemberDescription(
         member_id=member.member_id,
@@ -47,7 +47,7 @@ def _classic_member(member: DescribedGroupMember) -> MemberDescription:
 
 
 def consumer_group(group: DescribedConsumerGroup) -> GroupDescription:
-    """Return what ConsumerGroupDescribe tells (KIP-848)."""
+    """Convert a result of ConsumerGroupDescribe (KIP-848)."""
     return GroupDescription(
         group_id=group.group_id,
         state=group.group_state,

@@ -1,4 +1,4 @@
-"""Members that an administrator removes from their group (KIP-345, KIP-848)."""
+"""Removal of members from their group by an administrator (KIP-345, KIP-848)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.membership import LeaveGroupRequest, MemberIdentity
 
 _CONSUMER = "consumer"
-# Epoch of a heartbeat by which a member leaves for good.
+# Epoch in the heartbeat of a member that leaves permanently.
 _LEAVES = -1
 
 
@@ -24,17 +24,17 @@ async def remove_members(
     reason: str,
     deadline: Deadline,
 ) -> None:
-    """Take members out of a group.
+    """Remove members from a group.
 
     Args:
-        coordinator: Of the group.
-        group: The group as it is now.
-        member_ids: Who goes.
-        reason: Why, for the broker's log; a member of KIP-848 leaves without one.
+        coordinator: The group's coordinator.
+        group: The current description of the group.
+        member_ids: Ids of the members.
+        reason: A reason for the broker's log; not sent for members of KIP-848.
         deadline: When to give up.
 
     Raises:
-        PartialFailureError: Some are no members.
+        PartialFailureError: Some are not members.
         KafkaError: The broker refuses.
     """
     known = {each.member_id: each for each in group.members}
@@ -68,7 +68,7 @@ async def remove_members(
 async def _leave(
     coordinator: Coordinator, group_id: str, member_id: str, deadline: Deadline
 ) -> KafkaError | None:
-    """Leave in the name of a member of KIP-848: LeaveGroup is for classic members alone."""
+    """Leave on behalf of a member of KIP-848: LeaveGroup is only for classic members."""
     response = await coordinator.call(
         ConsumerGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=_LEAVES),
         lambda answer: [answer.error_code],
@@ -86,7 +86,7 @@ async def _remove(
     reason: str,
     deadline: Deadline,
 ) -> dict[str, KafkaError | None]:
-    # A static member is named by its instance: its member id may be another one by now.
+    # A static member is identified by its instance id: its member id may have changed.
     leaving = tuple(
         MemberIdentity(
             member_id="" if each.group_instance_id is not None else each.member_id,

@@ -1,4 +1,4 @@
-"""Deleting the first records of partitions (KIP-107), which each leader does for its own."""
+"""Deletion of the first records of partitions (KIP-107), by their leaders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kohort.wire.messages.delete_records import (
 
 Results = dict[TopicPartition, int | KafkaError]
 
-# Metadata was old, or the cluster is electing. A topic that is not there is not waited for.
+# Metadata was stale, or a leader election is running. Missing topics are not waited for.
 _PASSING = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -42,15 +42,15 @@ _PASSING = frozenset(
 async def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, int], deadline: Deadline
 ) -> dict[TopicPartition, int]:
-    """Delete the records before an offset of each partition; return where each begins then.
+    """Delete the records before an offset of each partition; return the new start offsets.
 
     Args:
         cluster: The brokers.
-        offsets: The first offset that stays, by partition; -1 is the end.
+        offsets: The first offset to keep, by partition; -1 is the end.
         deadline: When to give up.
 
     Raises:
-        PartialFailureError: Records of some partitions could not be deleted, and why.
+        PartialFailureError: Records of some partitions could not be deleted.
     """
     results: Results = {}
     left = dict(offsets)
@@ -121,7 +121,7 @@ async def _ask(
         response = await cluster.send(node, request, timeout_ms=timeout_ms)
     except KafkaError as error:
         return dict.fromkeys(offsets, error)
-    except RemoteProtocolError as error:  # as if the connection had ended
+    except RemoteProtocolError as error:  # like a lost connection
         return dict.fromkeys(offsets, BrokerUnavailableError(str(error)))
     answered = {
         TopicPartition(topic.name, entry.partition_index): entry

@@ -1,4 +1,4 @@
-"""Where a group is to read on from: an end, an offset or a time, made into an offset."""
+"""Convert new positions of a group to offsets: a start, an end, an offset or a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kohort.client.config import arguments
 from kohort.errors import KafkaError, PartialFailureError
 from kohort.types import TopicPartition
 
-# Timestamps that stand for the ends of a partition in ListOffsets.
+# Timestamps for the start and end of a partition in ListOffsets.
 LATEST: Final = -1
 EARLIEST: Final = -2
 _ENDS: Final = {"latest": LATEST, "earliest": EARLIEST}
@@ -25,7 +25,7 @@ ListOffsets: TypeAlias = Callable[
 
 
 def checked_resets(value: object) -> Resets:
-    """Check where partitions are to be read from; see `AdminClient.reset_group_offsets`.
+    """Check positions for partitions; see `AdminClient.reset_group_offsets`.
 
     Raises:
         TypeError: It is not such a mapping.
@@ -56,14 +56,14 @@ def _checked(spec: object, where: str) -> OffsetSpec:
 async def resolved(
     resets: Resets, list_offsets: ListOffsets
 ) -> tuple[dict[TopicPartition, OffsetReset], Errors]:
-    """Return the offset of each partition, which is one that it has, and why some have none.
+    """Return a valid offset for each partition, and errors of those without one.
 
     Args:
-        resets: Where to read from.
+        resets: The positions.
         list_offsets: Asks the brokers for offsets by timestamp.
 
     Raises:
-        KafkaError: None of the partitions is there, or there was no answer.
+        KafkaError: None of the partitions exists, or there was no answer.
     """
     if not resets:
         return {}, {}
@@ -73,7 +73,7 @@ async def resolved(
     found, more = await _listed(asked, list_offsets) if asked else ({}, {})
     errors.update(more)
     offsets = {
-        where: _reset(resets[where], found.get(where), ends[where] or 0)  # it always has an end
+        where: _reset(resets[where], found.get(where), ends[where] or 0)  # the end always exists
         for where in sorted(targets)
         if where not in errors
     }
@@ -83,7 +83,7 @@ async def resolved(
 async def _listed(
     targets: Mapping[TopicPartition, int], list_offsets: ListOffsets
 ) -> tuple[dict[TopicPartition, int | None], Errors]:
-    """Return the offsets that are found, and why the others are not."""
+    """Return the offsets that were found, and errors for the others."""
     try:
         return await list_offsets(targets), {}
     except PartialFailureError as error:
@@ -97,9 +97,9 @@ async def _listed(
 
 
 def _target(spec: OffsetSpec) -> int:
-    """Return the timestamp to ask for; an offset is compared with the start."""
+    """Return the timestamp to request; offsets are compared with the start."""
     if isinstance(spec, datetime):
-        return max(-((_EPOCH - spec) // timedelta(milliseconds=1)), 0)  # the next whole one
+        return max(-((_EPOCH - spec) // timedelta(milliseconds=1)), 0)  # rounded up
     return _ENDS[spec] if isinstance(spec, str) else EARLIEST
 
 

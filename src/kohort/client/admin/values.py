@@ -1,4 +1,4 @@
-"""What the admin client takes and gives."""
+"""Arguments and results of the admin client."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class NewTopic(Struct, frozen=True):
 
     Attributes:
         name: Its name.
-        partitions: How many partitions; -1 is the broker's default.
-        replication_factor: How many copies; -1 is the broker's default.
-        configs: Settings by Kafka's names.
+        partitions: Number of partitions; -1 for the broker's default.
+        replication_factor: Number of replicas; -1 for the broker's default.
+        configs: Settings, by Kafka's names.
     """
 
     name: str
@@ -32,7 +32,7 @@ class NewTopic(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Check the values."""
-        text(self.name, "name", may_be_empty=True)  # which names are legal the broker says
+        text(self.name, "name", may_be_empty=True)  # the broker decides which names are legal
         whole(self.partitions, "partitions", -(2**31), 2**31 - 1)
         whole(self.replication_factor, "replication_factor", -(2**15), 2**15 - 1)
         for name, value in mapping(self.configs, "configs").items():
@@ -44,15 +44,15 @@ ResourceType: TypeAlias = Literal["topic", "broker", "broker_logger", "client_me
 ConfigChange: TypeAlias = (
     str | tuple[Literal["set", "delete", "append", "subtract"], str | None] | None
 )
-"""What becomes of a setting: a new value, None for its default, or an operation of KIP-339."""
+"""A change of a setting: a new value, None for its default, or an operation of KIP-339."""
 
 
 class ConfigResource(Struct, frozen=True):
-    """Something that has settings.
+    """A resource that has settings.
 
     Attributes:
         resource_type: "topic", "broker", "broker_logger", "client_metrics" or "group".
-        name: Name of the topic, id of the broker, id of the group; an empty broker stands for the
+        name: Name of the topic, id of the broker, or id of the group; an empty broker id means the
             settings that all brokers share.
     """
 
@@ -72,12 +72,12 @@ class ConfigResource(Struct, frozen=True):
 
     @property
     def is_broker(self) -> bool:
-        """Whether it is a broker, or a broker's loggers."""
+        """Whether it is a broker or a broker's loggers."""
         return self.resource_type in ("broker", "broker_logger")
 
     @property
     def node_id(self) -> int | None:
-        """The broker that has to be asked; None when any will do."""
+        """The broker that has to be asked; None when any broker can answer."""
         return int(self.name) if self.is_broker and self.name else None
 
 
@@ -89,7 +89,7 @@ class ConfigEntry(Struct, frozen=True):
         value: Its value; None when it is sensitive, or has none.
         source: Where the value comes from: "default", "static_broker", "dynamic_topic" and so on.
         is_read_only: Whether it can only be set in the broker's own file.
-        is_sensitive: Whether the broker keeps its value to itself.
+        is_sensitive: Whether the broker hides its value.
         type: Kafka's type of the value: "boolean", "int", "list" and so on.
     """
 
@@ -102,12 +102,12 @@ class ConfigEntry(Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether it is unset."""
+        """Whether the setting is unset."""
         return self.source == "default"
 
 
 OffsetSpec: TypeAlias = Literal["earliest", "latest"] | int | datetime
-"""Where a partition is to be read from: one of its ends, an offset, or a time."""
+"""A position in a partition: its start or end, an offset, or a time."""
 
 
 class OffsetReset(Struct, frozen=True):
@@ -115,7 +115,7 @@ class OffsetReset(Struct, frozen=True):
 
     Attributes:
         offset: The next offset to read.
-        note: Why it is another one than was asked for; empty when it is that one.
+        note: Why it differs from the requested position; empty if it does not.
     """
 
     offset: int
@@ -127,7 +127,7 @@ class GroupListing(Struct, frozen=True):
 
     Attributes:
         group_id: Its id.
-        protocol_type: "consumer" for consumer groups; empty when it has offsets only.
+        protocol_type: "consumer" for consumer groups; empty when it has only offsets.
         state: As Kafka's tools print it.
         type: "classic" or "consumer".
     """
@@ -143,19 +143,19 @@ class MemberDescription(Struct, frozen=True):
 
     Attributes:
         member_id: Its id.
-        group_instance_id: Of a static member (KIP-345).
-        client_id: What the client calls itself.
-        client_host: Where it connects from.
-        topics: What it subscribes to.
-        assignment: The partitions it has.
-        type: The protocol it speaks, "classic" or "consumer"; a group of KIP-848 may have both.
+        group_instance_id: Id of a static member (KIP-345).
+        client_id: Name of the client.
+        client_host: Host that it connects from.
+        topics: Its subscribed topics.
+        assignment: Its current partitions.
+        type: Its protocol, "classic" or "consumer"; a group of KIP-848 may have both.
         epoch: Its epoch (KIP-848); None in a classic group.
-        target_assignment: The partitions it is to have (KIP-848); None in a classic group.
-        pattern: The regular expression it subscribes to (KIP-848).
-        rack_id: Where it runs, if it says so (KIP-848).
-        user_data: What its assignor told the leader when it joined; None: nothing, or not in a
-            classic group.
-        assigned_user_data: What the leader's assignor told its assignor; likewise.
+        target_assignment: Its target partitions (KIP-848); None in a classic group.
+        pattern: Its subscribed regular expression (KIP-848).
+        rack_id: Its rack, if it has one (KIP-848).
+        user_data: User data from its assignor to the leader when it joined; None without user data,
+            or outside a classic group.
+        assigned_user_data: User data from the leader's assignor to its assignor; None as above.
     """
 
     member_id: str
@@ -180,12 +180,12 @@ class GroupDescription(Struct, frozen=True):
         group_id: Its id.
         state: As Kafka's tools print it.
         protocol_type: "consumer" for consumer groups.
-        assignor: Name of the assignor the group agreed on, or that the broker uses for it.
+        assignor: Name of the assignor that the group agreed on, or that the broker uses.
         members: Its members.
         type: The group's protocol, "classic" or "consumer".
         epoch: The group's epoch (KIP-848); None for a classic group.
-        target_epoch: The epoch that the target assignment was made for; behind `epoch` while a new
-            one is being made (KIP-848). None for a classic group.
+        target_epoch: The epoch of the target assignment; behind `epoch` while a new one is computed
+            (KIP-848). None for a classic group.
         coordinator: The broker that coordinates it.
     """
 

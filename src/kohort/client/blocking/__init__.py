@@ -1,1 +1,1 @@
-"""Between threads and event loops: the loop of blocking clients, and how clients end."""
+"""Threads and event loops: the loop thread of blocking clients, and shutdown of clients."""

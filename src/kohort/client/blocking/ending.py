@@ -1,4 +1,4 @@
-"""The close of a client on the caller's loop, which goes on when the wait for it is cancelled."""
+"""Closing a client on the caller's loop, which continues when waiting for it is cancelled."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = logging.getLogger("kohort.client")
 
 
 class Ending:
-    """What closes a client, once; any number of tasks may wait for it, one after the other too.
+    """Closes a client once; any number of tasks may wait for it, also one after another.
 
     Args:
-        what: What the client is called in the log.
+        what: Name of the client in the log.
     """
 
     def __init__(self, what: str) -> None:
@@ -32,39 +32,39 @@ class Ending:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it was started."""
+        """Whether closing has started."""
         return self._task is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Whether closing is done."""
         return self._task is not None and self._task.done()
 
     def refuse(self) -> None:
-        """Keep a client that closes from beginning anything new.
+        """Refuse new work while a client closes.
 
         Raises:
-            LocalProtocolError: It was started.
+            LocalProtocolError: Closing has started.
         """
         if self.is_begun:
             raise LocalProtocolError("the client was closed meanwhile")
 
     def limit(self) -> asyncio.Timeout:
-        """Return what ends the patience of the close, as early as any waiting caller has asked."""
+        """Return the timeout of the close: the earliest that any waiting caller has asked for."""
         self._limit = asyncio.timeout_at(self._until)
         return self._limit
 
     async def wait(
         self, make: Callable[[], Coroutine[object, object, None]], deadline: Deadline
     ) -> None:
-        """Start it unless it was, and wait for it.
+        """Start closing if it has not started, and wait for it.
 
         Args:
-            make: Makes what closes the client.
-            deadline: What `limit` has to observe.
+            make: Makes the coroutine that closes the client.
+            deadline: The deadline for `limit`.
 
         Raises:
-            BaseException: Whatever the close raises.
+            BaseException: Any exception from closing.
         """
         self._hurry(deadline.left_s())
         if self._task is None:
@@ -84,7 +84,7 @@ class Ending:
             await make()
         except (Exception, asyncio.CancelledError):
             raise
-        except BaseException as error:  # noqa: BLE001  # a listener's: in a task it ends the loop
+        except BaseException as error:  # noqa: BLE001  # from a listener: in a task it would end the loop
             self._leaves = error
 
     def _hurry(self, left_s: float | None) -> None:
@@ -94,7 +94,7 @@ class Ending:
         if self._until is None or until < self._until:
             self._until = until
             if self._limit is not None:
-                with suppress(RuntimeError):  # that time is over, or what it limits
+                with suppress(RuntimeError):  # the timeout has expired, or its block has ended
                     self._limit.reschedule(until)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""Runs the application's slow code in a thread of its own, so that the loop goes on (L8)."""
+"""Run slow code of the application in a separate thread, so that the loop continues (L8)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _PATIENCE_S = 10.0
 
 
 async def aside(work: Callable[[], T], what: str) -> T:
-    """Call a function in another thread and return what it returns.
+    """Call a function in another thread and return its result.
 
-    Neither closing the client nor the end of the process waits for a function that never returns,
-    as they do for the threads of an executor.
+    Unlike with the threads of an executor, neither closing the client nor the end of the process
+    waits for a function that never returns.
 
     Args:
         work: The function.
-        what: What it is, for the warning that it takes long.
+        what: Name of the function, for the warning that it takes long.
 
     Raises:
-        Exception: Whatever the function raises.
+        Exception: Any exception of the function.
     """
     done = _begun(work, "kohort-assignor")
     waited_s = 0.0
@@ -41,13 +41,13 @@ async def aside(work: Callable[[], T], what: str) -> T:
 
 
 class OneAside(Generic[T]):
-    """Calls a function in another thread, as `aside` does, and never twice at a time.
+    """Calls a function in another thread, like `aside`, but only once at a time.
 
-    A function that never returns costs one thread then, however often it is asked.
+    A function that never returns then costs one thread, however often it is called.
 
     Args:
-        work: The function. If what it returns is to be awaited, that is done on the loop.
-        name: Of the thread.
+        work: The function. If it returns an awaitable, that is awaited on the loop.
+        name: Name of the thread.
     """
 
     def __init__(self, work: Callable[[], T | Awaitable[T]], name: str) -> None:
@@ -56,16 +56,17 @@ class OneAside(Generic[T]):
         self._running: asyncio.Future[T | Awaitable[T]] | None = None
 
     async def __call__(self) -> T:
-        """Wait for the call that is under way, if there is one, and call the function.
+        """Wait for a running call, if any, then call the function.
 
         Raises:
-            Exception: Whatever the function raises.
+            Exception: Any exception of the function.
         """
         while self._running is not None and not self._running.done():
             await asyncio.wait({self._running})
         running = self._running = _begun(self._work, self._name)
         try:
-            # Not cancelled with its waiter: it goes on, and the next one has to wait for its end.
+            # Not cancelled with its waiter: it continues, and the next call has to wait for its
+            # end.
             result = await asyncio.shield(running)
         except asyncio.CancelledError:
             running.add_done_callback(_drop)
@@ -74,7 +75,7 @@ class OneAside(Generic[T]):
 
 
 def _drop(done: asyncio.Future[T]) -> None:
-    """Take a result whose waiter has gone: Python warns of errors that are never looked at."""
+    """Retrieve a result without a waiter: Python warns of errors that are never retrieved."""
     if done.cancelled() or done.exception() is not None:
         return
     result = done.result()
@@ -96,7 +97,7 @@ def _begun(work: Callable[[], T], name: str) -> asyncio.Future[T]:
 
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
-    except RuntimeError:  # the process ends, and no thread can be started any more
+    except RuntimeError:  # the process is exiting, and threads can no longer be started
         run()
     return done
 
@@ -110,4 +111,4 @@ def _post(
     try:
         loop.call_soon_threadsafe(tell, done, value)
     except RuntimeError:
-        log.debug("the client was closed before what it had called returned")
+        log.debug("the client was closed before a function that it called returned")

@@ -1,8 +1,8 @@
-"""What the faces of all clients share: an orderly end, also without `close`.
+"""The common base of all clients: an orderly shutdown, even without `close`.
 
-What a client runs in the background must not refer to its face, or the face is never collected:
-what the application has given to a client (listeners, deserializers), which mostly refers back to
-it, is kept by the face alone and called through relays.
+Background tasks of a client must not refer to its face (the public object), or the face is never
+garbage-collected. Objects of the application (listeners, deserializers) often refer back to the
+face, so only the face holds them, and they are called through relays.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from kohort.client.blocking.loop_thread import LoopThread
 
 G = TypeVar("G")
 
-# How long the end of the process waits for a client that has no records to send.
+# How long the end of the process waits for a client without records to send, in seconds.
 _EXIT_S = 2.0
 
 
 class Given(Generic[G]):
-    """Something of the application's, kept alive by a face alone.
+    """An object of the application that only a face keeps alive.
 
     Args:
-        thing: What it is.
-        kept: Where the face keeps it.
+        thing: The object. kept: The face's set of such objects.
 
     Attributes:
-        thing: What it is.
+        thing: The object.
     """
 
     __slots__ = ("__weakref__", "_kept", "thing")
@@ -41,17 +40,17 @@ class Given(Generic[G]):
             kept.add(self)
 
     def forget(self) -> None:
-        """Have the face keep it no longer."""
+        """Remove it from the face."""
         if self._kept is not None:
             self._kept.discard(self)
 
 
 class Relay:
-    """Calls a function of the application's as long as the face is there that has it.
+    """Calls a function of the application while the face that holds it exists.
 
     Args:
-        given: The function, as the face has it.
-        is_once: Whether it is called once only; the face forgets it then.
+        given: The function, as held by the face.
+        is_once: Whether it is called only once; the face then drops it.
     """
 
     def __init__(self, given: Given[object], *, is_once: bool = False) -> None:
@@ -69,10 +68,10 @@ class Relay:
 
 
 class InOneProcess:
-    """A client belongs to the process that made it, with its sockets, threads and loop."""
+    """A client that belongs to the process that created it, with its sockets, threads and loop."""
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be pickled and copied, whether or not the client was used already.
+        """Refuse pickling and copying, whether or not the client was used before.
 
         Raises:
             TypeError: Always.
@@ -102,16 +101,16 @@ class BlockingFace(InOneProcess):
         lifecycle.watch_client(self)
 
     def _farewell(self) -> Farewell | None:
-        """Return what the thread does before it ends; it must not refer to this object."""
+        """Return the last work of the thread; it must not refer to this object."""
         return None
 
     def end_at_exit(self) -> None:
-        """Begin to end; the process ends."""
+        """Start shutting down: the process is exiting."""
         if self._thread.is_started:
             self._thread.abandon(self._farewell(), self._exit_s)
 
     def forked(self) -> object:
-        """In a forked child: give up what belongs to the parent, and return it."""
+        """In a forked child: drop and return what belongs to the parent."""
         parents = self._thread.forked()
         return parents and (self, parents)
 
@@ -131,17 +130,17 @@ class AsyncFace(InOneProcess):
     """A client on a loop of the application's."""
 
     is_owned = False
-    """Whether this is part of a blocking client, which looks after its end."""
+    """Whether this is part of a blocking client, which handles its shutdown."""
 
     _home: Home | None = None
     _kind: ClassVar[str] = "client"
 
     def farewell(self) -> Farewell | None:
-        """Return what the loop does for a client that was not closed."""
+        """Return the last work of the loop for a client that was not closed."""
         return None
 
     def _at_home(self) -> Home:
-        """Return the loop of this client, which is the running one if it had none.
+        """Return the loop of this client; the running loop becomes its loop if it had none.
 
         Raises:
             LocalProtocolError: This is another loop or process.
@@ -156,7 +155,7 @@ class AsyncFace(InOneProcess):
         return self._home
 
     def end_at_exit(self) -> None:
-        """Do nothing: the loop does not run any more."""
+        """Do nothing: the loop no longer runs."""
 
     def end_without_loop(self) -> None:
         """Do what a finalizer can when the loop is closed."""
@@ -167,7 +166,7 @@ class AsyncFace(InOneProcess):
         return self._home and (self, self._home)
 
     def __del__(self) -> None:
-        """Have the loop close a client that was not closed."""
+        """Let the loop close a client that was not closed."""
         home = self._home
         if home is None or self.is_owned or not home.is_here:
             return

@@ -1,8 +1,8 @@
-"""What happens to unclosed clients when the process ends, and when it forks.
+"""Handle unclosed clients when the process exits or forks.
 
-A forked child shares sockets and the selector of its parent's clients, and has none of their
-threads. It must never touch them: not even by collecting them as garbage, which would take sockets
-out of the selector that the parent waits on.
+A forked child shares the sockets and selector of its parent's clients, but has none of their
+threads. It must never touch them, not even by garbage collection, which would remove sockets from
+the selector that the parent waits on.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ log = logging.getLogger("kohort.client")
 T = TypeVar("T")
 
 Farewell: TypeAlias = Callable[[], Coroutine[object, object, None]]
-"""What a client does before it ends; refers to nothing that the application has."""
+"""The last work of a client; it refers to no object of the application."""
 
 
 class Runs(Protocol):
-    """What runs a client in a thread."""
+    """Runs a client in a thread."""
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread; return whether it has ended."""
+        """Wait for the thread to end; return whether it has."""
 
 
 class Owns(Protocol):
     """A client."""
 
     def end_at_exit(self) -> None:
-        """Begin to end, without waiting; the process ends."""
+        """Start shutting down without waiting: the process is exiting."""
 
     def forked(self) -> object:
-        """In a forked child: give up what belongs to the parent, and return it."""
+        """In a forked child: drop and return what belongs to the parent."""
 
 
-# Tasks that do not end when they are cancelled are left behind after this time.
+# Tasks that ignore cancellation are abandoned after this time, in seconds.
 _CANCEL_S = 5.0
 
 _clients: WeakSet[Owns] = WeakSet()
-# Threads that say goodbye, and until when (`time.monotonic`) the end of the process waits for them.
+# Threads that are shutting down, and until when (`time.monotonic`) the process waits for them.
 _ending: dict[Runs, float] = {}
 _hooked: set[int] = set()
-_ended: set[int] = set()  # processes that have ended their clients
+_ended: set[int] = set()  # ids of processes that have shut down their clients
 _goodbyes: set[asyncio.Task[None]] = set()
 _last_words: WeakSet[asyncio.Task[object]] = WeakSet()
 
 
 def watch_client(client: Owns) -> None:
-    """End a client when the process ends, and tell it when the process was forked."""
+    """Shut a client down when the process exits, and notify it of a fork."""
     _clients.add(client)
 
 
 def hook_process() -> None:
-    """Have this process end its clients; at their first use, for forked children have no hooks."""
+    """Register exit hooks, at the first use of a client: forked children do not inherit them."""
     pid = os.getpid()
     if pid not in _hooked:
         _hooked.add(pid)
@@ -77,12 +77,12 @@ def hook_process() -> None:
 
 
 def begins_to_end(thread: Runs, timeout_s: float) -> None:
-    """Have the end of the process wait for a thread, so long at most."""
+    """Make the end of the process wait for a thread, at most for this time."""
     _ending[thread] = time.monotonic() + timeout_s
 
 
 def has_ended(thread: Runs) -> None:
-    """Note that there is nothing to wait for any more."""
+    """Note that the thread has ended."""
     _ending.pop(thread, None)
 
 
@@ -91,12 +91,13 @@ class ClientThread(threading.Thread):
 
 
 def end_daemon() -> None:
-    """End this thread in silence if it is the application's and the process does not wait for it.
+    """End this daemon thread of the application silently if the process is exiting.
 
-    The end of the process has closed its client, which is no mistake of the application's.
+    The end of the process has closed its client, which is not a mistake of the application.
 
     Raises:
-        SystemExit: It is a daemon thread, and the process ends. In a thread that prints nothing.
+        SystemExit: It is a daemon thread, and the process is exiting. In a thread this prints
+            nothing.
     """
     thread = threading.current_thread()
     if os.getpid() in _ended and thread.daemon and not isinstance(thread, ClientThread):
@@ -104,23 +105,25 @@ def end_daemon() -> None:
 
 
 def _end_all() -> None:
-    """End unclosed clients. Neither a thread nor an executor can be started any more."""
+    """Shut down unclosed clients. Threads and executors can no longer be started."""
     _ended.add(os.getpid())
     for client in list(_clients):
         client.end_at_exit()
     try:
         for thread, until in list(_ending.items()):
             if not thread.join(max(0.0, until - time.monotonic())):
-                log.warning("%s was not closed, and could not end before the process did", thread)
+                log.warning(
+                    "%s was not closed, and could not finish before the process ended", thread
+                )
             has_ended(thread)
-    except BaseException:  # an interrupt from the keyboard
+    except BaseException:  # KeyboardInterrupt
         names = ", ".join(map(str, _ending))
         log.warning("the end of the process does not wait for %s: unsent records are lost", names)
         raise
 
 
 def _hook_multiprocessing() -> None:
-    """A process of `multiprocessing` leaves without the hooks of `atexit`; it has its own."""
+    """Register an exit hook of `multiprocessing`, whose processes do not run `atexit` hooks."""
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and processes.parent_process() is not None:
         from multiprocessing import util
@@ -134,7 +137,7 @@ def _after_fork() -> None:
     if any(each is not None for each in kept):
         import ctypes
 
-        # For ever, even while the interpreter ends.
+        # Forever, even during interpreter shutdown.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
@@ -142,16 +145,16 @@ def forked(what: str = "the client") -> LocalProtocolError:
     """Return the error of a call in a forked child."""
     return LocalProtocolError(
         f"{what} was used before this process was forked, and belongs to the parent process:"
-        " make a client of its own in each process, after the fork"
+        " create a separate client in each process, after the fork"
     )
 
 
 class Claim:
-    """A step that one thread takes while others wait for it.
+    """A step that one thread executes while others wait for it.
 
     Attributes:
-        owner: Which thread takes it.
-        is_over: Whether the step is over.
+        owner: The thread that executes it.
+        is_over: Whether the step is done.
     """
 
     def __init__(self) -> None:
@@ -160,29 +163,29 @@ class Claim:
         self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def end(self) -> None:
-        """Say that the step is over."""
+        """Mark the step as done."""
         self.is_over = True
         self._over.put(None)
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until it is over, though no longer than this."""
+        """Wait until the step is done, at most for this time."""
         with suppress(queue.Empty):
             self._over.get(timeout=timeout_s)
         self._over.put(None)  # for other waiters
 
 
 def count_calls(thread: int, code: CodeType, owner: object) -> int:
-    """Return how many calls of an object's method a thread is in, one within another.
+    """Return how many nested calls of an object's method a thread is executing.
 
-    Whatever a call notes down about itself may be wrong: the handler of a signal may raise before
-    it has noted that it is over.
+    A counter kept by the calls could be wrong: a signal handler may raise before a call has
+    decremented it.
 
     Args:
         thread: The thread.
-        code: The method's, as this very class has it.
+        code: Code object of the method, in exactly this class.
         owner: The object.
     """
-    frame = sys._current_frames().get(thread)  # noqa: SLF001  # documented, and for such looks
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # documented, and meant for this
     count = 0
     while frame is not None:
         count += frame.f_code is code and frame.f_locals["self"] is owner
@@ -191,10 +194,10 @@ def count_calls(thread: int, code: CodeType, owner: object) -> int:
 
 
 class Home:
-    """The loop that a client belongs to: the one it was first used on.
+    """The loop that a client belongs to: the loop it was first used on.
 
     Args:
-        what: What the client is called in errors.
+        what: Name of the client in errors.
     """
 
     def __init__(self, what: str) -> None:
@@ -204,24 +207,24 @@ class Home:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is still the process of the loop."""
+        """Whether this is the process of the loop."""
         return self._pid == os.getpid()
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Have the loop call a function, unless it is closed or the parent's.
+        """Make the loop call a function, unless it is closed or the parent's.
 
-        Raises nothing and takes no lock: any thread may call it, finalizers and signal handlers.
+        Raises nothing and takes no lock: any thread, finalizer or signal handler may call it.
         """
         if not self.is_here:
             return
         try:
             self.loop.call_soon_threadsafe(function, *args, context=Context())
-        except RuntimeError:  # the loop's, unless a handler of a signal has raised it just now
+        except RuntimeError:  # from the loop, unless a signal handler has just raised it
             if not self.loop.is_closed():
                 raise
 
     def end_after(self, farewell: Farewell) -> None:
-        """Have the loop say goodbye; any thread may call it, and finalizers."""
+        """Make the loop run the last work of a client; any thread or finalizer may call it."""
         self.call_soon(self._say, farewell)
 
     def _say(self, farewell: Farewell) -> None:
@@ -230,7 +233,7 @@ class Home:
         task.add_done_callback(_said)
 
     def check(self) -> None:
-        """Refuse a call from somewhere else.
+        """Refuse a call from another loop or process.
 
         Raises:
             LocalProtocolError: Another loop runs here, or this is a forked child.
@@ -246,7 +249,7 @@ class Home:
         if running is not None:
             raise LocalProtocolError(
                 f"the {self._what} belongs to the event loop it was first used on, and another one"
-                " runs here: make a client of its own for each loop"
+                " runs here: create a separate client for each loop"
             )
 
 
@@ -254,16 +257,17 @@ def _said(task: asyncio.Task[None]) -> None:
     _goodbyes.discard(task)
     if not task.cancelled() and task.exception() is not None:
         log.warning(
-            "a client that was not closed could not end cleanly: %s", in_words(task.exception())
+            "a client that was not closed could not shut down cleanly: %s",
+            in_words(task.exception()),
         )
 
 
 async def shared(task: asyncio.Task[T]) -> T:
-    """Wait for a task that others wait for, too, and that goes on when this wait is cancelled.
+    """Wait for a shared task, which continues when this wait is cancelled.
 
     Raises:
-        LocalProtocolError: The client was closed, which cancels the task. The waiting task is not
-            cancelled, so it must not see a CancelledError.
+        LocalProtocolError: The client was closed, which cancels the shared task. The waiting task
+            is not cancelled, so it must not see a CancelledError.
     """
     try:
         return await asyncio.shield(task)
@@ -275,22 +279,22 @@ async def shared(task: asyncio.Task[T]) -> T:
 
 
 def closes_connections() -> None:
-    """Have `cancel_all` leave the present task alone, which would leave sockets open."""
+    """Exempt the current task from `cancel_all`, because cancelling it would leave sockets open."""
     task: asyncio.Task[object] | None = asyncio.current_task()
     if task is not None:
         _last_words.add(task)
 
 
 async def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the tasks of a loop that ends, and wait for them, though not for long."""
+    """Cancel the tasks of a loop that ends, and wait briefly for them."""
     left = asyncio.all_tasks(loop) - {asyncio.current_task()}
     for task in left:
-        # one that was cancelled closes connections already, which must not be interrupted
+        # a cancelled task is already closing connections, and must not be interrupted
         if not task.cancelling() and task not in _last_words:
             task.cancel()
     if left:
         await asyncio.wait(left, timeout=_CANCEL_S)
-    await asyncio.sleep(0)  # sockets close in the next turn
+    await asyncio.sleep(0)  # sockets close in the next turn of the loop
     for task in left:
         if task.done() and not task.cancelled():
             task.exception()  # no waiter is left
@@ -302,8 +306,8 @@ def in_own_thread() -> LocalProtocolError:
     name = threading.current_thread().name
     return LocalProtocolError(
         f"a blocking call was made from the client's own thread ({name}), in which event_listener,"
-        " coroutines of listeners and callbacks of deliveries run: it would wait for itself. Have"
-        " another thread make it; a producer's send is allowed"
+        " coroutines of listeners and delivery callbacks run: it would wait for itself. Make it in"
+        " another thread; a producer's send is allowed"
     )
 
 

@@ -1,13 +1,13 @@
-"""A loop in a thread of its own: what stands behind the blocking faces.
+"""An event loop in its own thread, behind the blocking clients.
 
-No lock guards anything here. The handler of a signal runs in the main thread between any two
-bytecodes, and may call in again: a lock that the interrupted call holds would never be released.
-What happens once is decided by `dict.setdefault`, threads wait on `queue.SimpleQueue`, whose `put`
-may interrupt its `get`.
+There are no locks here. A signal handler runs in the main thread between any two bytecodes, and may
+call this code again: a lock held by the interrupted call would never be released. `dict.setdefault`
+makes things happen only once, and threads wait on `queue.SimpleQueue`, whose `put` may interrupt
+its `get`.
 
-A handler may raise as well, and then not even a `finally` is sure to be reached. So the start is
-made in a thread of its own, which no handler interrupts; and a thread that waits for the close of
-another one looks whether that is still in there.
+A handler may also raise, and then not even a `finally` block is sure to run. So the start runs in a
+separate thread, which no handler interrupts, and a thread that waits for another thread's `close`
+checks whether that is still running.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ log = logging.getLogger("kohort.client")
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How often a thread that waits for the `close` of another one looks whether that still runs.
+# How often a thread that waits for another's `close` checks whether it still runs, in seconds.
 _LOOK_S = 0.1
 
-# How much longer than asked for closing may take: connections close after the group was left.
+# Extra time for closing, in seconds: connections close after the group was left.
 _GRACE_S = 2.0
 
 
 class Gate:
-    """Holds one thread up until another says how something ended.
+    """Blocks one thread until another reports an outcome.
 
-    Opening it needs no memory, of which there may be none left.
+    Opening it allocates no memory, because none may be left.
     """
 
     __slots__ = ("_error", "_lock")
@@ -57,19 +57,19 @@ class Gate:
         self._lock.acquire()
 
     def open(self, error: BaseException | None = None) -> None:
-        """Let the thread go on; again has no effect."""
+        """Let the thread continue; opening twice has no effect."""
         self._error = error
         if self._lock.locked():
             self._lock.release()
 
     def wait(self) -> BaseException | None:
-        """Return the error, once it is open."""
+        """Wait until it is open; return the error."""
         self._lock.acquire()
         return self._error
 
 
 class LoopThread:
-    """Runs coroutines of one client in a background thread, started when it is first needed.
+    """Runs coroutines of one client in a background thread, which starts when first needed.
 
     Args:
         name: Name of the thread.
@@ -87,7 +87,7 @@ class LoopThread:
         self._closing: Serve | None = None
         self._closed = False
         self._ended = False
-        self._is_over = False  # whether `close` has done all it does
+        self._is_over = False  # whether `close` is done
 
     def __str__(self) -> str:
         return self._name
@@ -98,17 +98,17 @@ class LoopThread:
         """Run a coroutine on the loop and wait for its result.
 
         Raises:
-            LocalProtocolError: The client is closed, the call comes from the loop itself, which
-                would wait for ever, or from a forked child.
+            LocalProtocolError: The client is closed, or the call comes from the loop itself, which
+                would wait forever, or from a forked child.
         """
         return self.run_serving(lambda _: make())
 
     def run_serving(self, make: Callable[[Serve], Coroutine[object, object, T]]) -> T:
-        """Run a coroutine that may have calls made in this thread meanwhile, and wait for it.
+        """Run a coroutine that may request calls in this thread meanwhile, and wait for it.
 
         Raises:
-            LocalProtocolError: As `run`.
-            SystemExit: The process ends, and does not wait for this daemon thread.
+            LocalProtocolError: See `run`.
+            SystemExit: The process is exiting, and this is a daemon thread.
         """
         try:
             return cast("T", self._serve(self._reach(), make, Deadline(None)))
@@ -134,7 +134,8 @@ class LoopThread:
     ) -> None:
         try:
             self._waiting.add(serve)
-            # One of the two is seen: that the thread has ended, or, at its end, that this waits.
+            # Either this sees that the thread has ended, or the thread, at its end, sees this
+            # waiter.
             if self._ended or not serve.start(make):
                 raise closed()
             serve.until_finished(deadline)
@@ -156,16 +157,16 @@ class LoopThread:
         return running
 
     def check(self) -> None:
-        """Refuse what a forked child or the loop itself may not do; start the loop if it has not.
+        """Refuse calls from a forked child or the loop itself; start the loop if necessary.
 
         Raises:
-            LocalProtocolError: As `run`.
+            LocalProtocolError: See `run`.
         """
         self._reach()
 
     @property
     def is_used(self) -> bool:
-        """Whether there is an unclosed thread, in this process or in its parent."""
+        """Whether there is an unclosed thread, in this process or its parent."""
         return self._running is not None and not self._closed
 
     @property
@@ -179,9 +180,9 @@ class LoopThread:
         return self._running is not None and get_ident() == self._running.thread.ident
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function, once there is one; does nothing when it is closed.
+        """Make the loop call a function once the loop exists; does nothing when it is closed.
 
-        Never raises and takes no lock: handlers of signals may call it, in forked children, too.
+        Never raises and takes no lock: signal handlers may call it, also in forked children.
         """
         running = self._running
         if running is None:
@@ -198,9 +199,10 @@ class LoopThread:
     # -------------------------------------------------------------------------------- start
 
     def _begun(self) -> Running:
-        """Return what runs; have it started if it does not.
+        """Return the running loop; start it if necessary.
 
-        Whatever ends this call, the start goes on, or has not begun: it holds up no other call.
+        Whatever interrupts this call, the start continues or has not begun, and blocks no other
+        call.
         """
         while (running := self._running) is None:
             if self._closed:
@@ -217,7 +219,7 @@ class LoopThread:
         return running
 
     def _launch(self, gate: Gate) -> None:
-        """Start the thread unless another call does; in a thread that no signal interrupts."""
+        """Start the thread unless another call does; runs in a thread that no signal interrupts."""
         try:
             while self._running is None and not self._closed:
                 mine = Claim()
@@ -231,7 +233,7 @@ class LoopThread:
                     if self._running is None:
                         self._starts.clear()
                     claim.end()
-        except BaseException as error:  # noqa: BLE001  # it is raised where the start is waited for
+        except BaseException as error:  # noqa: BLE001  # raised by the call that waits for the start
             gate.open(error)
         else:
             gate.open()
@@ -253,7 +255,7 @@ class LoopThread:
         self._running = running
         running.post(self._call_early)
         lifecycle.hook_process()
-        if self._closed:  # else the closing thread sees what runs
+        if self._closed:  # otherwise the closing thread sees the running loop
             running.post(running.stop)
 
     # ---------------------------------------------------------------------------------- end
@@ -265,20 +267,20 @@ class LoopThread:
         *,
         goes_on: bool = False,
     ) -> None:
-        """End the thread; calls that still wait raise LocalProtocolError.
+        """End the thread; pending calls raise LocalProtocolError.
 
-        Any number of threads may call it, and handlers of signals; it happens once. In a forked
-        child it does nothing but forget the parent's client. If the handler of a signal ends it by
-        an exception, another call goes on where it was.
+        Any number of threads and signal handlers may call it; it closes once. In a forked child it
+        only drops the parent's client. If an exception of a signal handler interrupts it, another
+        call resumes it.
 
         Args:
-            make: Makes what is to be done before.
-            timeout_s: How long that may take; a little later this returns in any case.
-            goes_on: Whether that goes on when the call is ended by an exception.
+            make: Makes the coroutine to run first.
+            timeout_s: Maximum time for it; soon after, this returns in any case.
+            goes_on: Whether it continues when an exception ends the call.
 
         Raises:
-            LocalProtocolError: It is called from the loop itself.
-            Exception: Whatever the coroutine raises.
+            LocalProtocolError: The call comes from the loop itself.
+            Exception: Any exception of the coroutine.
         """
         if self.is_started and self.is_inside:
             raise lifecycle.in_own_thread()
@@ -291,15 +293,15 @@ class LoopThread:
             mine.end()
 
     def _has_turn(self, mine: Claim, deadline: Deadline) -> bool:
-        """Wait for other calls of `close`; return whether this one has to do it."""
+        """Wait for other calls of `close`; return whether this call has to close."""
         turn = 0
         while (claim := self._closes.setdefault(turn, mine)) is not mine:
             if self._is_over:
                 return False
             closes = lifecycle.count_calls(claim.owner, LoopThread.close.__code__, self)
             if claim.is_over or closes <= (claim.owner == mine.owner):
-                turn += 1  # an exception ended that call, maybe before it could say so
-            elif claim.owner == mine.owner:  # a handler of a signal interrupted `close`
+                turn += 1  # an exception ended that call, maybe before it could report its end
+            elif claim.owner == mine.owner:  # a signal handler interrupted `close`
                 return False
             elif deadline.over:
                 log.warning("%s is still being closed by another thread", self)
@@ -338,24 +340,25 @@ class LoopThread:
             running.post(running.stop)
             if not self.join(deadline.left_s()):
                 log.warning(
-                    "%s still runs after close: something blocks it, perhaps event_listener", self
+                    "%s is still running after close: something blocks it, perhaps event_listener",
+                    self,
                 )
         self._is_over = True
 
     def _cancel_interrupted(self) -> None:
-        """End calls of this very thread: it is in the handler of a signal that interrupted them."""
+        """End interrupted calls of this thread, when called from a signal handler."""
         for serve in list(self._waiting):
             if serve.owner == get_ident():
                 serve.cancel()
 
     def abandon(self, farewell: Farewell | None, timeout_s: float) -> None:
-        """Have the thread end on its own, after a farewell; waits for nothing and takes no lock.
+        """Let the thread end on its own after its last work, without waiting or taking a lock.
 
-        Finalizers call it: in any thread, this one too, between any two bytecodes.
+        Finalizers call it in any thread, including this one, between any two bytecodes.
 
         Args:
-            farewell: What to do before.
-            timeout_s: How long the end of the process waits for it.
+            farewell: The last work.
+            timeout_s: How long the end of the process waits for it, in seconds.
         """
         running = self._refuse()
         if running is None:
@@ -374,7 +377,7 @@ class LoopThread:
         def said(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
                 log.warning(
-                    "%s was not closed, and could not end cleanly: %s",
+                    "%s was not closed, and could not shut down cleanly: %s",
                     self,
                     in_words(task.exception()),
                 )
@@ -384,29 +387,29 @@ class LoopThread:
         self._farewell.add_done_callback(said)
 
     def drop(self) -> None:
-        """End an unused thread: a start that was interrupted may still be under way."""
+        """End an unused thread: an interrupted start may still be in progress."""
         running = self._refuse()
         if running is not None:
             running.post(running.stop)
 
     def _refuse(self) -> Running | None:
-        """Refuse calls from now on; return what runs, in this process."""
-        self._closed = True  # before the check: the starter checks afterwards
+        """Refuse calls from now on; return the running loop of this process."""
+        self._closed = True  # set before the check: the starting thread checks this afterwards
         running = self._running
         return running if running is not None and running.is_here else None
 
     def join(self, timeout_s: float | None) -> bool:
-        """Wait for the end of the thread; return whether it has ended."""
+        """Wait for the thread to end; return whether it has."""
         assert self._running is not None
         self._running.thread.join(timeout_s)
         return not self._running.thread.is_alive()
 
     def forked(self) -> object:
-        """In a forked child: have no thread, and let no call wait for it."""
+        """In a forked child: drop the thread, and let no call wait for it."""
         self._early.clear()
         self._starts.clear()
         self._closes.clear()
-        for gate in list(self._gates):  # the thread that would answer is the parent's
+        for gate in list(self._gates):  # the thread that would answer belongs to the parent
             gate.open()
         waiting = list(self._waiting)
         for serve in waiting:
@@ -432,15 +435,15 @@ class LoopThread:
 def _begin(function: Callable[[R], None], argument: R) -> None:
     """Call a function in a thread of its own.
 
-    `threading.Thread.start` takes locks and keeps books, which an exception of a signal's handler
-    leaves in disorder; this is one step, which is taken or not.
+    `threading.Thread.start` takes locks and changes global state; an exception raised by a signal
+    handler would leave both inconsistent. This is a single step that happens or does not.
 
     Raises:
-        LocalProtocolError: There cannot be another thread.
+        LocalProtocolError: No more threads can be started.
     """
     try:
         _thread.start_new_thread(function, (argument,))
     except RuntimeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise  # the handler of a signal did
+            raise  # raised by a signal handler
         raise LocalProtocolError(f"the client's thread cannot start: {error}") from error

@@ -1,8 +1,8 @@
-"""A coroutine on a loop in another thread, and the thread that waits for it and serves it.
+"""A coroutine on a loop in another thread, and the thread that waits for it and runs its calls.
 
-No lock guards anything here, as in `loop_thread`. What the waiting thread has to do is kept apart
-from the signals that wake it: the handler of a signal may raise between any two bytecodes, and a
-signal that was taken out of its queue by then is lost.
+There are no locks here, as in `loop_thread`. The pending calls are kept apart from the queue items
+that wake the waiting thread: a signal handler may raise between any two bytecodes, and an item that
+was just taken from its queue is then lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Made: TypeAlias = Coroutine[object, object, object]
 
 
 class TooLongError(Exception):
-    """The loop did not do in time what it was given."""
+    """The coroutine did not finish in time."""
 
 
 class Running(Struct, eq=False):
@@ -39,10 +39,10 @@ class Running(Struct, eq=False):
     Attributes:
         loop: The loop.
         thread: The thread.
-        pid: The process; no other one may use the two.
-        context: What callbacks run in. Not the caller's: whatever it refers to would live on.
-        ended: Done when the loop shall end.
-        is_ending: Whether nothing more can be started.
+        pid: The process; no other process may use loop and thread.
+        context: The context of callbacks. Not the caller's, whose objects it would keep alive.
+        ended: Done when the loop has to end.
+        is_ending: Whether no more work can be started.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -58,28 +58,28 @@ class Running(Struct, eq=False):
         return self.pid == os.getpid()
 
     def stop(self) -> None:
-        """Have the loop end; on the loop."""
+        """End the loop; on the loop."""
         if not self.ended.done():
             self.ended.set_result(None)
 
     def post(self, function: Callable[..., object], *args: object) -> bool:
-        """Have the loop call a function; return whether it can."""
+        """Make the loop call a function; return whether that is possible."""
         try:
             self.loop.call_soon_threadsafe(function, *args, context=self.context)
         except RuntimeError:
             if self.loop.is_closed():
                 return False
-            raise  # the handler of a signal did
+            raise  # raised by a signal handler
         return True
 
 
 class _Call(Struct, eq=False):
-    """What the loop wants called in the application's thread.
+    """A call that the loop requests in the application's thread.
 
     Attributes:
-        function: What to call.
-        done: Where the loop waits for what it returns.
-        is_begun: Whether it was called; it may have been interrupted.
+        function: The function.
+        done: The future of the result, which the loop awaits.
+        is_begun: Whether the function was called; it may have been interrupted.
     """
 
     function: Callable[[], object]
@@ -88,15 +88,15 @@ class _Call(Struct, eq=False):
 
 
 class Serve:
-    """A coroutine on a loop, which has functions called in the thread that waits for it.
+    """A coroutine on a loop that calls functions in the thread that waits for it.
 
     Args:
         running: The loop; it runs in another thread.
-        goes_on: Whether it goes on when an exception of a signal's handler ends the wait for it,
-            so that another wait may follow.
+        goes_on: Whether it continues when an exception from a signal handler ends the wait, so that
+            another wait may follow.
 
     Attributes:
-        owner: Which thread waits.
+        owner: The waiting thread.
         is_over: Whether it has ended.
     """
 
@@ -112,7 +112,7 @@ class Serve:
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def start(self, make: Callable[[Serve], Made]) -> bool:
-        """Start the coroutine unless it was; return whether there is a loop for it."""
+        """Start the coroutine unless it has started; return whether there is a loop for it."""
         self.owner = get_ident()
         return self._running.post(self._start, make)
 
@@ -124,14 +124,14 @@ class Serve:
             return
         try:
             self._task = self._running.loop.create_task(make(self))
-        except BaseException as error:  # noqa: BLE001  # raised where the result is waited for
+        except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
             self._failure = error
             self.abandon()
         else:
             self._task.add_done_callback(lambda _: self.abandon())
 
     async def call(self, function: Callable[[], R]) -> R:
-        """Call a function in the waiting thread and return what it returns."""
+        """Call a function in the waiting thread and return its result."""
         if self._is_alone:
             return cast("R", None)
         done: asyncio.Future[object] = self._running.loop.create_future()
@@ -140,10 +140,10 @@ class Serve:
         return cast("R", await done)
 
     def until_finished(self, deadline: Deadline) -> None:
-        """Make calls until the coroutine is finished; in the waiting thread.
+        """Run requested calls until the coroutine is finished; in the waiting thread.
 
         Raises:
-            TooLongError: It is not, and the time is up.
+            TooLongError: The deadline passed first.
         """
         while True:
             while self._calls:
@@ -159,13 +159,13 @@ class Serve:
     def _make(self, call: _Call) -> None:
         if call.done.done():  # it was cancelled
             return
-        if call.is_begun:  # an earlier wait was interrupted in it: it was told
+        if call.is_begun:  # an earlier wait was interrupted during this call, which has already run
             self._answer(succeed, call.done, None)
             return
         call.is_begun = True
         try:
             result = call.function()
-        except Exception as error:  # noqa: BLE001  # it is raised where it was asked for
+        except Exception as error:  # noqa: BLE001  # raised where the call was requested
             self._answer(fail, call.done, error)
         else:
             self._answer(succeed, call.done, result)
@@ -177,12 +177,12 @@ class Serve:
         self._running.post(cast("Callable[..., object]", function), *args)
 
     def interrupt(self, error: BaseException) -> None:
-        """Have the coroutine end, or go on; an exception has ended the wait for it."""
+        """End the coroutine, or let it continue, after an exception has ended the wait."""
         if isinstance(error, TooLongError) or not self._goes_on:
             self.cancel()
 
     def cancel(self) -> None:
-        """Have the coroutine end; in the waiting thread."""
+        """Cancel the coroutine; in the waiting thread."""
         self._is_cancelled = True
         if self._running.is_here:
             self._running.post(self._cancel)
@@ -192,18 +192,18 @@ class Serve:
             self._task.cancel()
 
     def leave_alone(self) -> None:
-        """Have the coroutine go on without the application, which calls no more; on the loop."""
+        """Let the coroutine continue without the application's calls; on the loop."""
         self._is_alone = True
         for call in list(self._calls):
             succeed(call.done, None)
 
     def abandon(self) -> None:
-        """Let the waiting thread go on."""
+        """Let the waiting thread continue."""
         self.is_over = True
         self._signals.put(None)
 
     def result(self) -> object:
-        """Return what the coroutine returned, or raise what it raised."""
+        """Return the coroutine's result, or raise its exception."""
         if not self._running.is_here:
             raise lifecycle.forked()
         if self._failure is not None:
@@ -212,7 +212,7 @@ class Serve:
             raise closed("the client was closed meanwhile")
         try:
             return self._task.result()
-        except asyncio.CancelledError:  # only `close` cancels what is waited for
+        except asyncio.CancelledError:  # only `close` cancels awaited work
             raise closed("the client was closed meanwhile") from None
 
 
@@ -222,16 +222,16 @@ def closed(text: str = "the client is closed") -> LocalProtocolError:
 
 
 def succeed(done: asyncio.Future[T], result: T) -> None:
-    """Let a future of user code have its result, unless its waiters are gone."""
+    """Set the result of a future of user code, unless its waiters are gone."""
     if not done.done():
         done.set_result(result)
 
 
 def fail(done: asyncio.Future[T], error: BaseException) -> None:
-    """Let a future of user code have its error, unless its waiters are gone.
+    """Set the error of a future of user code, unless its waiters are gone.
 
-    A future takes no StopIteration (PEP 479 makes a RuntimeError of it in generators, too), and an
-    exit of the user's code must not end the loop.
+    A future does not accept StopIteration (PEP 479 converts it to a RuntimeError in generators,
+    too), and SystemExit from user code must not end the loop.
     """
     if done.done():
         return

@@ -392,7 +392,7 @@ def test_close_waits_no_longer_than_it_is_told_to(
     blocks.set()
     client.close(timeout_s=0.1)
     assert "did not close in time" in caplog.text
-    assert "still runs after close" in caplog.text
+    assert "is still running after close" in caplog.text
     freed.set()
     with pytest.raises(KohortError):
         client.poll(0)
