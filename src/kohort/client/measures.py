@@ -1,7 +1,7 @@
-"""What a client measures beside its group, by the names of Kafka's Java client.
+"""The metrics of a client outside its group, by the names of Kafka's Java client.
 
-As in Kafka, averages, maxima and rates are of the last minute at most and NaN or 0 when there was
-nothing; totals are of all time. Times are milliseconds of the loop's clock.
+As in Kafka, averages, maxima and rates cover at most the last minute, and are NaN or 0 without
+data; totals cover the client's lifetime. Times are milliseconds of the loop's clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PRODUCER = "producer-metrics"
 ADMIN = "admin-client-metrics"
 
 Metrics = dict[str, dict[str, float]]
-"""Values by the name of their group and their own, for example of `Consumer.metrics`."""
+"""Values by group and metric name, as returned by `Consumer.metrics`, for example."""
 
 
 # Kafka's metrics.sample.window.ms and metrics.num.samples.
@@ -49,7 +49,7 @@ def precise_ms() -> float:
 
 
 class Sensor:
-    """Counts values and remembers the latest; times are milliseconds of one clock."""
+    """Counts values and keeps recent ones; times are milliseconds of one clock."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -57,7 +57,7 @@ class Sensor:
         self._windows: deque[_Window] = deque()
 
     def record(self, value: float, now: float) -> None:
-        """Take note of a value."""
+        """Record a value."""
         self.count += 1
         self.total += value
         windows = self._recent(now)
@@ -79,12 +79,12 @@ class Sensor:
         return float(max((window.maximum for window in self._recent(now)), default=math.nan))
 
     def rate(self, now: float, unit_ms: float = _SECOND_MS) -> float:
-        """Return how many values there are in a unit of time, lately."""
+        """Return the recent number of values per unit of time."""
         windows = self._recent(now)
         return self._per(sum(window.count for window in windows), unit_ms, now)
 
     def sum_rate(self, now: float) -> float:
-        """Return the sum of recent values, for a second."""
+        """Return the sum of recent values, per second."""
         windows = self._recent(now)
         return self._per(sum(window.total for window in windows), _SECOND_MS, now)
 
@@ -93,8 +93,8 @@ class Sensor:
             return 0.0
         elapsed = now - self._windows[0].start
         if elapsed < _WINDOW_MS:
-            # Kafka counts a window that has only begun as a whole one, or the first value of all
-            # would make a rate of thousands.
+            # Kafka counts a window that has just begun as a full one; otherwise the very first
+            # value would give a rate of thousands.
             elapsed += _WINDOW_MS
         return amount * unit_ms / elapsed
 
@@ -105,9 +105,9 @@ class Sensor:
 
 
 class Traffic:
-    """The connections of one client, and what goes through them.
+    """The connections of one client, and their traffic.
 
-    What is said to open a connection (versions, authentication) is left out.
+    Requests that open a connection (versions, authentication) are not counted.
     """
 
     def __init__(self) -> None:
@@ -118,26 +118,26 @@ class Traffic:
         self._noted = 0
 
     def opened(self, now: float) -> None:
-        """Take note of a connection that was made."""
+        """Note a new connection."""
         self._opened.record(1, now)
 
     def closed(self, now: float) -> None:
-        """Take note of one that has ended."""
+        """Note that a connection has ended."""
         self._closed.record(1, now)
 
     def sent(self, size: int, now: float) -> None:
-        """Take note of the bytes of requests that were written at once."""
+        """Note the size of one write, which may contain several requests."""
         self._outgoing += size
         self._requests.record(size, now)
 
     def answered(self, now: float) -> None:
-        """Take note of an answer, and of the growth of `received`."""
+        """Note an answer, and the growth of `received`."""
         self._answers.record(1, now)
         self._incoming.record(self.received - self._noted, now)
         self._noted = self.received
 
     def values(self, now: float) -> dict[str, float]:
-        """Return all by Kafka's names; a request is one write, which may have several requests."""
+        """Return all metrics by Kafka's names; one write counts as one request."""
         return {
             "connection-count": float(self._opened.count - self._closed.count),
             "connection-creation-total": float(self._opened.count),
@@ -158,10 +158,10 @@ class Traffic:
 
 
 class FetchMeasures:
-    """What a consumer fetches and hands out.
+    """The fetches of a consumer, and the records it returns.
 
     Args:
-        handed_out: Returns how many records were handed out so far.
+        handed_out: Returns the number of records returned so far.
     """
 
     def __init__(self, handed_out: Callable[[], int]) -> None:
@@ -170,7 +170,7 @@ class FetchMeasures:
         self._records, self._lag = Sensor(), Sensor()
 
     def answered(self, answer: FetchResponse, latency_ms: float, now: float) -> None:
-        """Take note of the answer to a fetch."""
+        """Note the answer to a fetch."""
         parts = (part for topic in answer.responses for part in topic.partitions)
         self._latency.record(latency_ms, now)
         self._size.record(sum(len(part.records or b"") for part in parts), now)
@@ -178,7 +178,7 @@ class FetchMeasures:
         self._note_records(now)
 
     def found(self, state: PartitionState, now: float) -> None:
-        """Take note of the end of a partition that was fetched."""
+        """Note the end offset of a fetched partition."""
         lag = lag_of(state)
         if lag is not None:
             self._lag.record(lag, now)
@@ -189,7 +189,7 @@ class FetchMeasures:
             self._records.record(handed_out - self._records.total, now)
 
     def values(self, states: Iterable[PartitionState], now: float) -> dict[str, float]:
-        """Return all by Kafka's names; the lag of a partition is `TOPIC-NUMBER.records-lag`."""
+        """Return all metrics by Kafka's names; a partition's lag is `TOPIC-NUMBER.records-lag`."""
         self._note_records(now)
         found = {
             "fetch-latency-avg": self._latency.average(now),
@@ -213,7 +213,7 @@ class FetchMeasures:
 
 
 class ProduceMeasures:
-    """What a producer sends."""
+    """The requests and records that a producer sends."""
 
     def __init__(self) -> None:
         self._records, self._errors, self._retries = Sensor(), Sensor(), Sensor()
@@ -221,7 +221,7 @@ class ProduceMeasures:
         self._latency, self._throttle, self._in_request = Sensor(), Sensor(), Sensor()
 
     def taken(self, batch: Batch, now: float) -> None:
-        """Take note of a batch that is about to be sent, for the first time or again."""
+        """Note a batch that is about to be sent, for the first time or again."""
         if batch.attempts == 1:
             self._waited.record(now - batch.created, now)
             self._records.record(batch.builder.count, now)
@@ -229,23 +229,23 @@ class ProduceMeasures:
             self._retries.record(batch.builder.count, now)
 
     def failed(self, batch: Batch, now: float) -> None:
-        """Take note of a batch that was given up."""
+        """Note a batch that was given up."""
         self._errors.record(batch.builder.count, now)
 
     def sent(self, request: ProduceRequest, batches: Iterable[Batch], now: float) -> None:
-        """Take note of a request with batches as they are sent."""
+        """Note a request and its batches."""
         for topic in request.topic_data:
             for part in topic.partition_data:
                 self._batch.record(len(part.records or b""), now)
         self._in_request.record(sum(each.builder.count for each in batches), now)
 
     def answered(self, answer: ProduceResponse, latency_ms: float, now: float) -> None:
-        """Take note of the answer to a request."""
+        """Note the answer to a request."""
         self._latency.record(latency_ms, now)
         self._throttle.record(answer.throttle_time_ms, now)
 
     def values(self, now: float) -> dict[str, float]:
-        """Return all by Kafka's names."""
+        """Return all metrics by Kafka's names."""
         found: dict[str, float] = {}
         for name, counted in (
             ("record-send", self._records),
@@ -267,7 +267,7 @@ class ProduceMeasures:
 
 
 def lag_of(state: PartitionState) -> int | None:
-    """Return how many offsets a position is behind the end; None while one is not known."""
+    """Return how far a position is behind the end offset; None while one is not known."""
     if state.position is None or state.end is None:
         return None
     return max(0, state.end - state.position)

@@ -1,7 +1,7 @@
 """Metrics of clients for Prometheus; needs the extra `metrics`.
 
-The names are those that Micrometer gives to the metrics of Kafka's Java clients, so dashboards made
-for these fit: `kafka_consumer_fetch_manager_records_lag_max{client_id="..."}`.
+The names are those of Micrometer for the metrics of Kafka's Java clients, so existing dashboards
+work: `kafka_consumer_fetch_manager_records_lag_max{client_id="..."}`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.client")
 
 _LAG = ".records-lag"
-# How long a scrape waits for a loop that is busy with something else.
+# How long a scrape waits for a busy loop, in seconds.
 _PATIENCE_S = 5.0
 
 
@@ -35,42 +35,42 @@ class MetricsError(KohortError):
 
 
 class Measured(Protocol):
-    """A client: `Consumer`, `Producer`, `AdminClient` and their async faces."""
+    """A client: `Consumer`, `Producer`, `AdminClient` or their asyncio versions."""
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself."""
+        """The client's name."""
 
     def metrics(self) -> Metrics:
-        """Return what is measured."""
+        """Return the client's metrics."""
 
 
 class ClientCollector:
-    """Makes Prometheus's metrics of clients; register it in a registry of your own.
+    """Exports metrics of clients to Prometheus; register it in a registry of your own.
 
-    Make it in the task that uses the clients if they are async ones: their loop is asked for the
-    values. Clients that are closed are left out.
+    For async clients, create it in a task that uses them: their loop is asked for the values.
+    Closed clients are left out.
 
     Args:
         clients: The clients of this process.
 
     Raises:
-        MetricsError: Two of a kind have one `client_id`, by which they are told apart.
+        MetricsError: Two clients of a kind have the same `client_id`, which must distinguish them.
     """
 
     def __init__(self, *clients: Measured) -> None:
         _check_names(clients)
         self._clients = clients
         self._loop: asyncio.AbstractEventLoop | None = None
-        with suppress(RuntimeError):  # there is none, and blocking clients need none
+        with suppress(RuntimeError):  # there is no loop, and blocking clients need none
             self._loop = asyncio.get_running_loop()
 
     def describe(self) -> list[Metric]:
-        """Return nothing: which metrics there are shows once the clients work."""
+        """Return nothing: the metrics are known only once the clients are used."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
@@ -93,11 +93,11 @@ class ClientCollector:
                 return client.metrics()
             if self._loop is None:
                 raise MetricsError(
-                    "an async client is measured on its loop: call serve_metrics in a task of it"
+                    "an async client is measured on its loop: call serve_metrics in a task on it"
                 )
             return asyncio.run_coroutine_threadsafe(_asked(client), self._loop).result(_PATIENCE_S)
         except LocalProtocolError:
-            return {}  # it is closed, or was not used yet
+            return {}  # the client is closed, or was not used yet
         except (LateError, RuntimeError) as error:
             log.warning("client %s is not measured: its loop %s", client.client_id, _why(error))
             return {}
@@ -108,7 +108,7 @@ def _check_names(clients: tuple[Measured, ...]) -> None:
     for (kind, name), count in seen.items():
         if count > 1:
             raise MetricsError(
-                f"{count} {kind}s are called {name!r}, and their metrics cannot be told apart: give"
+                f"{count} {kind}s are named {name!r}, and their metrics cannot be told apart: give"
                 " each a client_id of its own"
             )
 
@@ -135,7 +135,7 @@ def _async_faces() -> tuple[type, ...]:
 
 
 def _metric(group: str, name: str) -> tuple[str, dict[str, str]]:
-    """Return the name of a metric in Prometheus, and the labels of its place."""
+    """Return the Prometheus name of a metric, and its labels for topic and partition."""
     place: dict[str, str] = {}
     if name.endswith(_LAG):
         topic, _, number = name.removesuffix(_LAG).rpartition("-")
@@ -145,19 +145,19 @@ def _metric(group: str, name: str) -> tuple[str, dict[str, str]]:
 
 
 def serve_metrics(*clients: Measured, port: int, host: str = "127.0.0.1") -> WSGIServer:
-    """Serve the metrics of clients over HTTP, from a thread of its own.
+    """Serve the metrics of clients over HTTP, from a separate thread.
 
     Args:
         clients: Clients of this process; async ones from a task of their loop.
-        port: Port to listen on, 0 for one that is free.
-        host: Address to listen on; there is no security.
+        port: Port to listen on, 0 for any free port.
+        host: Address to listen on; there is no access control.
 
     Returns:
-        The server: `server_port` says where it listens, `shutdown` and `server_close` end it.
+        The server: `server_port` is its port, `shutdown` and `server_close` end it.
 
     Raises:
         MetricsError: prometheus_client is not installed, the port is taken, or two clients of a
-            kind have one `client_id`.
+            kind have the same `client_id`.
     """
     return serve(registry_of(*clients), host, port, MetricsError)
 

@@ -1,4 +1,4 @@
-"""The rebalances of one group: their causes, what moved, and how long it had no owner."""
+"""The rebalances of one group: their causes, the moved partitions, and gaps in ownership."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Rebalance(Struct, frozen=True):
         start_ms: When it began, on the observer's clock.
         end_ms: When the new owners had their partitions.
         member: Label of the member that caused it; empty if no member did.
-        cause: What happened, in a few words.
+        cause: The cause in a few words.
         moves: The partitions whose owner changed.
         longest_gap_ms: Longest time that a partition had no owner since the previous rebalance; so
             it counts from the death of a member, not from when the coordinator learned of it.
-        longest_stop_ms: The same among the partitions that stayed with their owner: how long they
-            stopped. None if none stayed.
+        longest_stop_ms: The same for the partitions that stayed with their owner, which shows how
+            long they stopped. None if none stayed.
     """
 
     generation: int
@@ -66,7 +66,7 @@ class RebalanceLog:
     """Builds `Rebalance` values from an observer's facts."""
 
     def __init__(self, timeline: OwnershipTimeline) -> None:
-        """Follow the rebalances of the group whose owners `timeline` knows."""
+        """Follow the rebalances of the group whose owners are in `timeline`."""
         self.finished: list[Rebalance] = []
         self._timeline = timeline
         self._settled: dict[TopicPartition, str | None] = timeline.owners()

@@ -25,7 +25,7 @@ figure { margin: 8px 0; overflow-x: auto; } svg { width: 100%; height: auto; min
 
 
 class Section(Struct, frozen=True):
-    """A part of a report: a heading, a sentence, and a table or a picture.
+    """A part of a report: a heading, a sentence, and a table or picture.
 
     Attributes:
         title: Heading.

@@ -23,7 +23,7 @@ class Marker(Struct, frozen=True):
     """A moment worth a vertical line.
 
     Attributes:
-        at_ms: When, on the clock of the timeline.
+        at_ms: The time, on the clock of the timeline.
         label: A few words.
     """
 
@@ -48,12 +48,12 @@ def draw(
     """Return the timeline as an SVG document.
 
     Args:
-        timeline: Whose partitions to draw.
+        timeline: The timeline of the partitions to draw.
         until_ms: End of the picture on the timeline's clock.
         owners: Owners in the order of the legend.
         markers: Moments to mark.
-        learners: The learners of partitions, on the same clock; None: no member.
-        rows: Label of a row before the number of its partition, if only one topic is drawn.
+        learners: The learners of partitions, on the same clock; None for no member.
+        rows: Prefix of a row's partition number, if only one topic is drawn.
     """
     picture = _Picture(timeline, until_ms, owner_colors(owners), learners, rows)
     height = picture.bottom + 64
@@ -110,7 +110,7 @@ class _Picture:
             parts.append(f'<text x="{x + 20}" y="24" fill="#222222">{escape(owner)}</text>')
             x += 44 + 8 * len(owner)
         if self.learners is not None:
-            text = "hatched: learns, while the owner goes on"
+            text = "hatched: learns, while the owner continues"
             parts.append(f'<text x="{x}" y="24" fill="#222222">{text}</text>')
         return parts
 

@@ -14,12 +14,12 @@ from kohort.types import TopicPartition
 
 
 class Span(Struct, frozen=True):
-    """A stretch of time in which one partition had one owner, or none.
+    """A period in which one partition had one owner, or none.
 
     Attributes:
         partition: The partition.
-        owner: Label of the member that owned it; None: it had no owner.
-        start_ms: Start, in milliseconds of the clock the observer used.
+        owner: Label of the member that owned it; None if it had no owner.
+        start_ms: Start, in milliseconds of the observer's clock.
         end_ms: End, exclusive.
     """
 
@@ -51,7 +51,7 @@ class OwnershipTimeline:
         }
 
     def own(self, partition: TopicPartition, owner: str | None, now_ms: int) -> None:
-        """Record that `owner` owns the partition from now on; None: no member does."""
+        """Record that `owner` owns the partition from now on; None if no member does."""
         changes = self._changes.get(partition)
         if changes is None or changes[-1][1] == owner:
             return
@@ -81,7 +81,7 @@ class OwnershipTimeline:
         return owner
 
     def spans(self, partition: TopicPartition, until_ms: int) -> list[Span]:
-        """Return the stretches of one partition from the start until `until_ms`."""
+        """Return the spans of one partition from the start until `until_ms`."""
         changes = self._changes[partition]
         ends = [start for start, _ in changes[1:]] + [max(until_ms, changes[-1][0])]
         return [
@@ -98,7 +98,7 @@ class OwnershipTimeline:
         Args:
             start_ms: Start.
             end_ms: End.
-            among: Partitions to look at; all by default.
+            among: Partitions to consider; all by default.
         """
         gaps = (
             min(span.end_ms, end_ms) - max(span.start_ms, start_ms)

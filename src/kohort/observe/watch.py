@@ -1,8 +1,8 @@
 """Watchers: turn observations of a group into its ownership timeline and its rebalances.
 
 `EventWatch` follows the events of an embedded broker's coordinator and is exact. `SnapshotWatch`
-follows repeated descriptions of the group, as any Kafka gives them, and is as exact as they are
-frequent; it cannot know causes and does not guess them.
+follows repeated descriptions of the group from any Kafka, and is as exact as they are frequent; it
+cannot know causes and does not guess them.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class EventWatch:
         self._log.begin(event.now, self._label(event.member), event.cause.value)
 
     def _all_joined(self, event: events.GenerationStarted) -> None:
-        """Release partitions that no member owns any more, because all have rejoined.
+        """Release partitions that no member owns any longer, because all have rejoined.
 
         Eager: each gave up all partitions before. Cooperative (KIP-429): the partitions that the
             last generation left without an owner, which were being given up until now.
@@ -145,7 +145,7 @@ class SnapshotWatch:
     """Follows one group by repeated descriptions of it; may be fed from any thread."""
 
     def __init__(self, partitions: Iterable[TopicPartition], start_ms: int) -> None:
-        """Watch a group without any knowledge of it yet; arguments as for `EventWatch`."""
+        """Watch a group, starting without any knowledge of it; arguments as in `EventWatch`."""
         self.timeline = OwnershipTimeline(partitions, start_ms)
         self._log = RebalanceLog(self.timeline)
         self._gone: set[str] = set()

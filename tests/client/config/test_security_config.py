@@ -223,7 +223,7 @@ def test_names_are_not_compared_only_when_that_is_said(caplog: pytest.LogCapture
     assert not tls_context(make(ConsumerConfig, settings)).check_hostname
     (line,) = caplog.records
     assert line.levelno == logging.WARNING
-    assert "pose as a broker" in line.getMessage()
+    assert "impersonate a broker" in line.getMessage()
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_names_are_not_compared_only_when_that_is_said(caplog: pytest.LogCapture
         ({"ssl_ca_location": "{greek}"}, "ssl.ca.location: it has no certificates"),
         ({"ssl_ca_location": "{greek_folder}"}, "has no .pem, .crt or .cer files with any"),
         ({"ssl_truststore_certificates": "Ω"}, "ssl.truststore.certificates: it has no certif"),
-        ({"ssl_ca_location": "ca\0.pem"}, "is not the name of a file"),
+        ({"ssl_ca_location": "ca\0.pem"}, "is not a valid file name"),
         ({"ssl_keystore_location": "{keystore}", "ssl_key_password": "hunter2" * 200},
          "ssl.key.password is wrong"),
         ({"ssl_keystore_location": "{trust}", "ssl_keystore_password": Signed.PASSWORD},

@@ -217,7 +217,7 @@ def test_any_bytes_of_a_proxy_end_or_are_refused(kind: str, sent: bytes) -> None
         ("socks5://h", "no host and port"),
         ("socks5://:1", "no host and port"),
         ("http://h:1/planted", "or more than that"),
-        ("http://h:x", "is no URL"),
+        ("http://h:x", "is not a URL"),
         ("http://planted@h:1", "without the other"),
         (f"socks5://u:{'planted' * 40}@h:1", "up to 255 bytes"),
         ("http://planted%3A:p@h:1", "no user with a colon"),

@@ -136,7 +136,7 @@ BAD: dict[str, tuple[Callable[[Secured], Settings], type[KafkaError], str]] = {
     "no certificate of the client": (
         lambda kafka: kafka.settings("MUTUAL"),
         TlsError,
-        "the broker wants a certificate of the client",
+        "the broker requires a trusted client certificate",
     ),
     "TLS where there is none": (
         lambda kafka: kafka.settings("SSL", bootstrap_servers=kafka.bootstrap_servers),

@@ -55,7 +55,7 @@ class Proxy:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError:
-            raise ConfigError(f"{_KEY} is no URL: {_LIKE}") from None
+            raise ConfigError(f"{_KEY} is not a URL: {_LIKE}") from None
         scheme = "socks5" if parts.scheme == "socks5h" else parts.scheme
         if scheme not in ("socks5", "http"):
             raise ConfigError(f"{_KEY} can be socks5:// or http://: {_LIKE}")

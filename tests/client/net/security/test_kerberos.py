@@ -129,7 +129,7 @@ UNKNOWN_SERVICE, SKEW, UNREACHABLE, EXPIRED = -1765328377, -1765328347, -1765328
         (GSSError(EXPIRED), False, "has expired: run kinit again"),
         (ExpiredCredentialsError(0), False, "has expired: run kinit again"),
         (MissingCredentialsError(0), False, "there is no ticket: run kinit, or set useKeyTab"),
-        (GSSError(UNREACHABLE), True, "no KDC can be reached: look into krb5.conf"),
+        (GSSError(UNREACHABLE), True, "no KDC can be reached: check krb5.conf"),
         (GSSError(5), False, "Minor"),
     ],
 )

@@ -170,7 +170,7 @@ def test_a_role_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        (IAM, "do not tell the region: set sasl.aws.region"),
+        (IAM, "do not name a region: set sasl.aws.region"),
         ({**IAM, "bootstrap_servers": f"{HOST}:1,b.x.kafka.us-east-1.amazonaws.com:1"},
          "name several regions"),
         ({**IAM, "sasl_aws_region": "x/y"}, "must be the name of a region"),
@@ -191,7 +191,7 @@ def test_settings_that_do_not_fit(settings: dict[str, object], why: str) -> None
 
 def test_without_credentials_it_says_where_to_give_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    with pytest.raises(AuthenticationError, match="no credentials of AWS were found: set AWS_"):
+    with pytest.raises(AuthenticationError, match="no AWS credentials were found: set AWS_"):
         IamTokens(make(AdminConfig, REGION), []).token()
 
 

@@ -66,6 +66,6 @@ def test_files_that_have_changed(
     second = tls.context
     assert tls.context is second is not first
     assert len(second.get_ca_certs()) == 2
-    assert "new connections use what the files have now" in caplog.messages[-1]
+    assert "new connections use the new files" in caplog.messages[-1]
     ca.unlink()
     assert tls.context is second

@@ -81,7 +81,7 @@ def test_a_delegation_token_says_that_it_is_one() -> None:
         (CHALLENGE.replace(b"W22Z", b"W2.Z"), "not base64"),
         (b"e=unknown-user", "refuses"),
         (b"m=more," + CHALLENGE, "extension"),
-        (b"r=a", "not complete"),
+        (b"r=a", "incomplete"),
         (b"\xff", "not UTF-8"),
     ],
 )

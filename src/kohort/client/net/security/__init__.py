@@ -1,1 +1,1 @@
-"""How a connection is encrypted, and how it proves who it is."""
+"""Encryption and authentication of connections."""

@@ -1,4 +1,4 @@
-"""How a connection proves who it is, between ApiVersions and the first request of its user."""
+"""Authentication of a connection, between ApiVersions and the first request of its user."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kohort.wire.codec.schema import Message, Request
 
 
 class CredentialsError(AuthenticationError):
-    """The client has nothing to log in with: no broker has refused it, and none would accept it."""
+    """The client has no credentials: no broker has refused it yet, but none would accept it."""
 
 
 class Work(Struct, frozen=True):
-    """Something that takes long, or that does I/O: the shell does it, beside the event loop.
+    """Slow work or I/O that the shell does outside the event loop.
 
     Attributes:
-        run: Does it, in any thread; what it returns goes back into the exchange. If that is to be
-            awaited, the shell awaits it.
-        on_loop: Does the same for a shell on an event loop; None: `run` is short enough for a
-            thread that others wait for as well.
-        what: What has not happened until it is done, for people.
+        run: Does the work, in any thread; its result goes back into the exchange. If that is an
+            awaitable, the shell awaits it.
+        on_loop: Does the same for a shell on an event loop; None if `run` is short enough for a
+            shared thread.
+        what: The step that is missing until the work is done, for messages.
     """
 
     run: Callable[[], object]
@@ -31,31 +31,31 @@ class Work(Struct, frozen=True):
     what: str = "the password was not hashed"
 
     def __repr__(self) -> str:
-        """Show no captured value, which may be a secret."""
+        """Return a text without captured values, which may be secrets."""
         return "Work()"
 
 
 Step: TypeAlias = Request[Message] | Work
 
-# What it returns is how long the session lasts, in milliseconds; 0 or None is for ever (KIP-368).
+# Returns the length of the session in milliseconds; 0 or None for no limit (KIP-368).
 Exchange: TypeAlias = Generator[Step, object, "int | None"]
 
 
 class Authenticator(Protocol):
-    """One way to authenticate.
+    """A way to authenticate.
 
-    An exchange yields requests and work, and is sent the response or the result of each; when it
-    returns, the connection is ready. It raises `KafkaError` when the broker refuses.
+    An exchange yields requests and work, and receives the response or result of each; when it
+    returns, the connection is ready. It raises `KafkaError` if the broker refuses.
     """
 
     def exchange(self, host: str) -> Exchange:
-        """Begin the exchange of one connection to a broker's host."""
+        """Start the exchange of one connection to a broker's host."""
 
 
 class NoAuthentication:
-    """The broker accepts every client, or knows it by its certificate."""
+    """No authentication: the broker accepts every client, or identifies it by its certificate."""
 
     def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
-        """Begin an exchange of nothing."""
+        """Start an empty exchange."""
         yield from ()
         return None

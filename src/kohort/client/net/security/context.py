@@ -1,4 +1,4 @@
-"""What a client needs to open connections as its settings of TLS and SASL say."""
+"""The security of a client's connections, from its TLS and SASL settings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kohort.client.net.security.tls_context import tls_context
 
 
 class Security(Struct, frozen=True):
-    """How connections are encrypted and authenticated.
+    """Encryption and authentication of connections.
 
     Attributes:
-        tls: How they are encrypted; None when they are not.
-        authenticator: How they authenticate.
-        proxy: What they go through; None: nothing.
+        tls: The encryption; None for none.
+        authenticator: The authentication.
+        proxy: The proxy that they go through; None for none.
     """
 
     tls: Tls | None
@@ -28,7 +28,7 @@ class Security(Struct, frozen=True):
     proxy: Proxy | None = None
 
     def __repr__(self) -> str:
-        """Show the kinds, and nothing that is secret."""
+        """Return a text with the kinds of security, without secrets."""
         kinds = f"tls={self.tls is not None}, {type(self.authenticator).__name__}"
         return f"Security({kinds}{'' if self.proxy is None else f', {self.proxy!r}'})"
 
@@ -37,15 +37,15 @@ PLAINTEXT = Security(None, NoAuthentication())
 
 
 def security_of(config: ClientConfig) -> Security:
-    """Return the security of a client; files of certificates and keys are read now.
+    """Return the security of a client; reads the files of certificates and keys.
 
     Raises:
-        ConfigError: A file cannot be read, or is not what its setting says.
+        ConfigError: A file cannot be read, or has the wrong contents.
     """
     proxy = None if config.proxy_url is None else Proxy(config.proxy_url)
     if not (config.uses_tls or config.uses_sasl):
         return PLAINTEXT if proxy is None else Security(None, NoAuthentication(), proxy)
-    renewed = RenewedFiles(config)  # before they are read: a change meanwhile is not missed
+    renewed = RenewedFiles(config)  # created before they are read, so that no change is missed
     tls = Tls(tls_context(config), renewed) if config.uses_tls else None
     authenticator = _authenticator(config) if config.uses_sasl else NoAuthentication()
     return Security(tls, authenticator, proxy)

@@ -1,4 +1,4 @@
-"""GSSAPI: tickets of Kerberos (RFC 4752) by the package `gssapi`, loaded when it is needed."""
+"""GSSAPI: Kerberos tickets (RFC 4752) from the package `gssapi`, loaded when needed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from kohort.client.config.security import SecurityConfig
 
 GSSAPI: Final = "GSSAPI"
-# Of clients with a key: each has tickets of its own, and none of an earlier one.
+# Numbers of clients with a key: each has its own tickets, and none of an earlier client.
 _NUMBERS: Final = count()
-# The only layer that Kafka has: who it is, and nothing is signed or encrypted by Kerberos.
+# The only layer that Kafka supports: authentication, without signing or encryption by Kerberos.
 _AUTH_ONLY: Final = 1
 _PROOF: Final = bytes([_AUTH_ONLY, 0, 0, 0])
 
 _EXPIRED: Final = "the ticket has expired: run kinit again, or set keyTab and principal"
 _NO_KEY: Final = "cannot be read, or has no key of the principal"
-# Of MIT's krb5, by number: what it means, and what to do.
+# Error numbers of MIT krb5: their meaning, and what to do.
 _UNREACHABLE: Final = frozenset({-1765328228, -1765328230, -1765328164})
 _MINOR: Final[Mapping[int, str]] = {
     -1765328377: "the KDC does not know the broker's service: compare sasl.kerberos.service.name,"
@@ -46,18 +46,18 @@ _NO_TICKET: Final = (
 
 
 class Context(Protocol):
-    """What is used of `gssapi.SecurityContext`."""
+    """The used part of `gssapi.SecurityContext`."""
 
     complete: bool
 
     def step(self, token: bytes | None = None) -> bytes | None:
-        """Take a token of the other side, and return the next one for it."""
+        """Process a token from the other side, and return the next token for it."""
 
     def wrap(self, message: bytes, encrypt: bool) -> object:
         """Sign a message."""
 
     def unwrap(self, message: bytes) -> object:
-        """Check what the other side has signed."""
+        """Verify a message that the other side has signed."""
 
 
 class Kerberos:
@@ -81,7 +81,7 @@ class Kerberos:
         self._keytab = ""
         self._store: dict[bytes | str, bytes | str] = {}
         if options.get("useKeyTab", "").lower() == "true":
-            # Tickets that a key has bought are this client's alone, and end with the process.
+            # Tickets from a key are private to this client, and are gone when the process ends.
             self._keytab = options["keyTab"]
             self._store = {
                 "client_keytab": self._keytab,
@@ -92,7 +92,7 @@ class Kerberos:
         self._at: dict[str, AtHost] = {}
 
     def exchange(self, host: str) -> Exchange:
-        """Begin the exchange of one connection; the host is part of the broker's principal."""
+        """Start the exchange of one connection; the host is part of the broker's principal."""
         return self._service_at(host).exchange()
 
     def _service_at(self, host: str) -> AtHost:
@@ -120,21 +120,21 @@ class AtHost:
     """GSSAPI at one broker.
 
     Args:
-        begin: Begins a context of the client and that broker.
-        service: The broker's principal, for people.
-        keytab: Where the client's key is; empty: it has a ticket.
+        begin: Makes a security context of the client and that broker.
+        service: The broker's principal, for messages.
+        keytab: Path of the client's key tab; empty if it has a ticket.
     """
 
     def __init__(self, begin: Callable[[], Context], service: str, keytab: str = "") -> None:
         self._begin = begin
         self._service = service
         self._keytab = keytab
-        # A KDC that says nothing must not take the threads that look up hosts along.
+        # A silent KDC must not block the threads that look up hosts.
         first = OneAside(self._first, "kohort-kerberos")
         self._work = Work(self._first, first, "Kerberos gave no ticket")
 
     def _first(self) -> tuple[Context, bytes]:
-        """Get a ticket for the broker, which asks the KDC, and make the first token of it."""
+        """Get a ticket for the broker from the KDC, and make the first token."""
         try:
             context = self._begin()
             return context, bytes(context.step() or b"")
@@ -142,7 +142,7 @@ class AtHost:
             raise explained(error, self._service, self._keytab) from error
 
     def exchange(self) -> Exchange:
-        """Begin the exchange of one connection."""
+        """Start the exchange of one connection."""
         context, token = cast("tuple[Context, bytes]", (yield self._work))
         yield from handshake(GSSAPI)
         what = f"{GSSAPI} at {self._service}"
@@ -156,8 +156,8 @@ class AtHost:
         if not layers or len(layers) < 4 or not layers[0] & _AUTH_ONLY:
             raise AuthenticationError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
-                f"{what}: the broker wants messages to be signed or encrypted by Kerberos, which"
-                " Kafka does not have: leave the qop of the broker's SASL at auth",
+                f"{what}: the broker requires messages to be signed or encrypted by Kerberos, which"
+                " Kafka does not support: leave the qop of the broker's SASL at auth",
             )
         proof = self._told(lambda: _message(context.wrap(_PROOF, False)))
         answer = yield from authenticate(proof or b"", what)
@@ -175,19 +175,19 @@ def _message(result: object) -> bytes:
 
 
 def explained(error: Exception, service: str, keytab: str = "") -> KohortError:
-    """Return the error when GSSAPI has failed; whether it passes is told by its kind.
+    """Return the error for a failure of GSSAPI; its type shows whether retrying can help.
 
     Args:
-        error: What the package has raised.
+        error: The exception of the package.
         service: The broker's principal.
-        keytab: Where the client's key is; empty: it has a ticket.
+        keytab: Path of the client's key tab; empty if it has a ticket.
     """
     if isinstance(error, KohortError):
         return error
     minor = getattr(error, "min_code", 0) or 0
     minor -= (1 << 32) if minor >= 1 << 31 else 0
     if minor in _UNREACHABLE:
-        why = f"{GSSAPI} at {service}: no KDC can be reached: look into krb5.conf ({error})"
+        why = f"{GSSAPI} at {service}: no KDC can be reached: check krb5.conf ({error})"
         return BrokerUnavailableError(why)
     known = _MINOR.get(minor)
     if known is None and type(error).__name__ == "ExpiredCredentialsError":

@@ -1,4 +1,4 @@
-"""IAM of Amazon MSK: tokens for OAUTHBEARER, signed with credentials of AWS."""
+"""IAM of Amazon MSK: tokens for OAUTHBEARER, signed with AWS credentials."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kohort.extras import needed_by
 if TYPE_CHECKING:
     from kohort.client.config.security import SecurityConfig
 
-# A token is valid for 15 minutes, but no longer than the credentials that have signed it. Machines
-# and containers are given new credentials 5 minutes before theirs expire.
+# A token is valid for 15 minutes, but no longer than the credentials that signed it. Machines
+# and containers get new credentials 5 minutes before the old ones expire.
 _KEPT_S = 240.0
 
 
 class IamTokens:
-    """Signs tokens with credentials of AWS, and keeps one for 4 minutes.
+    """Signs tokens with AWS credentials, and keeps each for 4 minutes.
 
     Args:
         config: Settings, checked.
-        hosts: Of the bootstrap servers.
+        hosts: Hosts of the bootstrap servers.
 
     Raises:
         MissingExtraError: The package that signs is not installed.
@@ -43,29 +43,29 @@ class IamTokens:
         self._kept_until = 0.0
 
     def token(self) -> str:
-        """Return a token that is valid now.
+        """Return a currently valid token.
 
         Raises:
             AuthenticationError: There are no credentials, or AWS refuses them.
-            BrokerUnavailableError: What gives credentials cannot be reached (retriable).
+            BrokerUnavailableError: The source of credentials cannot be reached (retriable).
         """
         with self._lock:
             asked_at = time.monotonic()
             if asked_at >= self._kept_until:
                 try:
                     self._token, _ = self._sign()
-                except Exception as error:  # of AWS's packages, which name no kinds
+                except Exception as error:  # from AWS packages, which document no types
                     raise _explained(error) from error
                 self._kept_until = asked_at + _KEPT_S
             return self._token
 
 
 def _signing(
-    signer: Any,  # noqa: ANN401  # a module without types
+    signer: Any,  # noqa: ANN401  # a module without type hints
     region: str,
     options: Mapping[str, str],
 ) -> Callable[[], tuple[str, int]]:
-    """Return what signs a token, with the credentials that the options name."""
+    """Return a function that signs a token with the credentials in the options."""
     profile, role = options.get("awsProfileName"), options.get("awsRoleArn")
     if profile is not None:
         return lambda: signer.generate_auth_token_from_profile(region, profile)
@@ -76,25 +76,25 @@ def _signing(
 
 
 def _explained(error: Exception) -> KohortError:
-    """Return the error when no token could be signed; whether it passes is told by its kind."""
+    """Return the error for a failed signature; its type shows whether retrying can help."""
     from botocore import exceptions
 
     passing = (
-        exceptions.HTTPClientError,  # connections and their time-outs
+        exceptions.HTTPClientError,  # connections and their timeouts
         exceptions.CredentialRetrievalError,
         exceptions.MetadataRetrievalError,
         OSError,
     )
     if isinstance(error, passing):
-        return BrokerUnavailableError(f"{IAM}: AWS gives no credentials now: {error}")
+        return BrokerUnavailableError(f"{IAM}: AWS provides no credentials now: {error}")
     if isinstance(error, exceptions.ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
         if status >= 500 or status == 429:
-            return BrokerUnavailableError(f"{IAM}: AWS gives no credentials now: {error}")
-    # The signer looks at credentials without asking whether there are any.
+            return BrokerUnavailableError(f"{IAM}: AWS provides no credentials now: {error}")
+    # The signer uses credentials without checking whether there are any.
     is_without = isinstance(error, AttributeError | exceptions.NoCredentialsError)
     why = (
-        "no credentials of AWS were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name"
+        "no AWS credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name"
         " a profile as awsProfileName in sasl.jaas.config, or give the machine a role"
         if is_without
         else f"no token could be signed: {error}"

@@ -26,9 +26,9 @@ from kohort.errors import (
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _LARGEST_ANSWER = 1024 * 1024
-# Part of a token's life after which a new one is got, as in Java's clients.
+# Fraction of a token's lifetime after which a new one is requested, as in Java's clients.
 _LIFE_USED = 0.8
-# Of HTTP: a time-out, and too many requests; other codes of the client's doing do not pass.
+# HTTP codes for a timeout and too many requests; retrying does not help with other 4xx codes.
 _PASSING: Final = (408, 429)
 _URL = "sasl.oauthbearer.token.endpoint.url"
 
@@ -38,25 +38,25 @@ class TokenAnswer(msgspec.Struct, frozen=True):
 
     Attributes:
         access_token: The token.
-        expires_in: How many seconds it is valid; 0 when that is not told.
+        expires_in: Seconds for which it is valid; 0 if not given.
     """
 
     access_token: str
     expires_in: float = 0
 
     def __repr__(self) -> str:
-        """Show nothing of the token."""
+        """Return a text without the token."""
         return f"TokenAnswer(expires_in={self.expires_in})"
 
 
 def called(provider: TokenProvider) -> Callable[[], Token]:
-    """Return a function that gets a token of an application's provider."""
+    """Return a function that gets a token from an application's provider."""
     ask = cast("Callable[[], Token]", getattr(provider, "token", provider))
 
     def token() -> Token:
         try:
             return ask()
-        except Exception as error:  # noqa: BLE001  # the application's own
+        except Exception as error:  # noqa: BLE001  # from the application's code
             failed = failed_provider(error)
             raise failed from failed.__cause__
 
@@ -64,10 +64,10 @@ def called(provider: TokenProvider) -> Callable[[], Token]:
 
 
 def failed_provider(error: Exception) -> KohortError:
-    """Return the error when an application's provider has raised one, which may name secrets.
+    """Return the error for an exception of an application's provider, which may contain secrets.
 
     Args:
-        error: What it raised when it was called, or when what it returned was awaited.
+        error: The exception from calling it, or from awaiting its result.
     """
     if isinstance(error, KohortError):
         return error
@@ -85,16 +85,16 @@ def failed_provider(error: Exception) -> KohortError:
 
 
 class TokenEndpoint:
-    """Gets tokens with client credentials, and keeps one while it is valid.
+    """Requests tokens with client credentials, and keeps each while it is valid.
 
-    Redirections are not followed: they would carry the secret to another server.
+    Redirects are not followed: they would send the secret to another server.
 
     Args:
         config: Settings, checked.
-        timeout_s: How long a request may take.
+        timeout_s: Timeout of a request, in seconds.
 
     Raises:
-        ConfigError: The URL is malformed, or would send the secret without encryption.
+        ConfigError: The URL is malformed, or would send the secret unencrypted.
     """
 
     def __init__(self, config: SecurityConfig, timeout_s: float) -> None:
@@ -110,12 +110,12 @@ class TokenEndpoint:
         self._used_at = 0.0
 
     def token(self) -> str:
-        """Return a token that is valid now.
+        """Return a currently valid token.
 
         Raises:
             CredentialsError: The endpoint refuses the credentials, is not trusted, or does not
-                answer as a token endpoint does.
-            BrokerUnavailableError: It cannot be reached, or has trouble of its own (retriable).
+                answer like a token endpoint.
+            BrokerUnavailableError: It cannot be reached, or has an internal error (retriable).
         """
         with self._lock:
             if time.monotonic() >= self._used_at:
@@ -143,17 +143,17 @@ class TokenEndpoint:
         if status in _PASSING or status >= 500:
             raise BrokerUnavailableError(f"{self.shown} gives no token: HTTP {status}")
         if status != 200:
-            moved = ", and redirections are not followed" if 300 <= status < 400 else ""
+            moved = ", and redirects are not followed" if 300 <= status < 400 else ""
             raise self._final(f"gives no token: HTTP {status}{moved}; correct {_URL}")
         try:
-            # as some endpoints do, and Java's clients accept: a number of seconds in quotes
+            # some endpoints put the number of seconds in quotes, which Java's clients accept
             found = msgspec.json.decode(body, type=TokenAnswer, strict=False)
         except msgspec.MsgspecError as error:
             raise self._final(
-                f"answers something else than a token: {error}; correct {_URL}"
+                f"answers with something other than a token: {error}; correct {_URL}"
             ) from None
         if not math.isfinite(found.expires_in):
-            raise self._final("answers with an expires_in that is no number of seconds")
+            raise self._final("answers with an expires_in that is not a number of seconds")
         return found
 
     def _final(self, why: str) -> CredentialsError:
@@ -169,7 +169,7 @@ class TokenEndpoint:
         form = {"grant_type": "client_credentials"}
         if self._scope:
             form["scope"] = self._scope
-        # Not encoded as in a form first, which RFC 6749 asks for: Java's clients do not by default.
+        # Not form-encoded first, although RFC 6749 asks for it: Java's clients do not by default.
         pair = f"{self._client_id}:{self._client_secret}"
         headers = {
             "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
@@ -186,18 +186,18 @@ class TokenEndpoint:
 
     @property
     def shown(self) -> str:
-        """What it is, for people; without the query, which may have secrets."""
+        """Name of the endpoint for messages; without the query, which may contain secrets."""
         url = self._url._replace(query="", fragment="")
         return f"the token endpoint {url.geturl()}"
 
 
 def _checked(text: str) -> SplitResult:
-    """Check the address: what is sent there is a secret."""
+    """Check the address, because a secret is sent to it."""
     try:
         url = urlsplit(text)
         host, _ = url.hostname, url.port
     except ValueError:
-        raise ConfigError(f"{_URL} is no URL") from None
+        raise ConfigError(f"{_URL} is not a URL") from None
     if url.scheme not in ("https", "http") or not host:
         raise ConfigError(f"{_URL} must begin with https://")
     if url.username is not None or url.password is not None:

@@ -1,4 +1,4 @@
-"""Certificates and keys that are renewed while a client runs."""
+"""Certificates and keys that change while a client runs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _Stamps = tuple[object, ...]
 
 
 class RenewedFiles:
-    """Reads the files of the settings again once one of them has changed.
+    """Reads the files of the settings again when one of them has changed.
 
     Args:
-        config: The settings; their files are read before.
+        config: The settings; their files must be read after this is created.
     """
 
     def __init__(self, config: SecurityConfig) -> None:
@@ -35,7 +35,7 @@ class RenewedFiles:
         self._stamps = self._told = self._now()
 
     def __call__(self) -> ssl.SSLContext | None:
-        """Return a context with the files' present contents, None if they are known or no good."""
+        """Return a context with the current contents, None if they are unchanged or invalid."""
         stamps = self._now()
         if stamps == self._stamps:
             return None
@@ -45,7 +45,7 @@ class RenewedFiles:
             self._tell(stamps, error)
             return None
         self._stamps = self._told = stamps
-        log.info("certificates or keys have changed: new connections use what the files have now")
+        log.info("certificates or keys have changed: new connections use the new files")
         return made
 
     def _tell(self, stamps: _Stamps, error: ConfigError) -> None:
@@ -53,8 +53,8 @@ class RenewedFiles:
             return
         self._told = stamps
         log.warning(
-            "certificates or keys have changed, but cannot be used (%s): new connections use those"
-            " from before, and look at the files again",
+            "certificates or keys have changed, but cannot be used (%s): new connections use the"
+            " old ones, and check the files again",
             error,
         )
 
@@ -64,7 +64,7 @@ class RenewedFiles:
 
 
 def _stamps(path: Path) -> Iterator[object]:
-    """Yield what tells whether a file has changed; of a folder also what its files have."""
+    """Yield values that change when a file changes; for a folder, also those of its files."""
     for each in (path, *(sorted(path.iterdir()) if path.is_dir() else ())):
         try:
             found = each.stat()

@@ -2,7 +2,7 @@
 
     SaslHandshake -> SaslAuthenticate, once or more often -> authenticated
 
-An exchange has no I/O: it yields requests, and work for the shell: hashing, or getting a token.
+An exchange does no I/O: it yields requests, and work for the shell, such as getting a token.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Plain:
     """PLAIN: user and password (RFC 4616).
 
     Args:
-        username: Name of the user.
-        password: Password of the user.
+        username: User name.
+        password: Password.
     """
 
     def __init__(self, username: str, password: str) -> None:
@@ -50,19 +50,19 @@ class Plain:
         self._message = f"\0{username}\0{password}".encode()
 
     def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
-        """Begin the exchange of one connection."""
+        """Start the exchange of one connection."""
         yield from handshake("PLAIN")
         answer = yield from authenticate(self._message, f"PLAIN as user {self._user!r}")
         return answer.session_lifetime_ms
 
 
 class ScramAuthenticator:
-    """SCRAM: both sides prove that they know a password, and none tells it.
+    """SCRAM: both sides prove that they know the password without sending it.
 
     Args:
         mechanism: "SCRAM-SHA-256" or "SCRAM-SHA-512".
-        username: Name of the user, or id of a delegation token.
-        password: Password of the user, or HMAC of the token.
+        username: User name, or id of a delegation token.
+        password: Password, or HMAC of the token.
         is_token: Whether it is a delegation token (KIP-48).
         nonce: Makes a nonce.
     """
@@ -81,11 +81,11 @@ class ScramAuthenticator:
         self._password = password
         self._is_token = is_token
         self._nonce = nonce
-        # A client has several connections to each broker, and all have the same salt.
+        # A client has several connections to each broker, all with the same salt.
         self._hashed: tuple[Salting, bytes] | None = None
 
     def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
-        """Begin the exchange of one connection."""
+        """Start the exchange of one connection."""
         what = f"{self._mechanism} as user {self._user!r}"
         scram = Scram(self._mechanism, self._user, self._nonce(), is_token=self._is_token)
         yield from handshake(self._mechanism)
@@ -105,10 +105,10 @@ class OAuthBearer:
     """OAUTHBEARER: a token that the broker checks (RFC 7628, KIP-255).
 
     Args:
-        token: Returns a token that is valid now, or something to await for one.
-        extensions: What else the broker is told (KIP-342).
-        name: What the mechanism is called in the settings, for people.
-        source: Where tokens come from, for people.
+        token: Returns a currently valid token, or an awaitable.
+        extensions: Extensions for the broker (KIP-342).
+        name: Name of the mechanism in the settings, for messages.
+        source: The source of tokens, for messages.
     """
 
     def __init__(
@@ -119,18 +119,19 @@ class OAuthBearer:
         source: str = "sasl_oauth_token_provider",
     ) -> None:
         self._name = name
-        # A provider may hang: it must not take the threads that look up hosts along.
+        # A provider that hangs must not block the threads that look up hosts.
         self._work = Work(token, OneAside(token, "kohort-token"), f"{source} gave no token")
         self._extensions = "".join(f"\x01{name}={value}" for name, value in extensions.items())
 
     def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host
-        """Begin the exchange of one connection."""
+        """Start the exchange of one connection."""
         token = _legal_token((yield self._work))
         yield from handshake("OAUTHBEARER")
         message = f"n,,\x01auth=Bearer {token}{self._extensions}\x01\x01".encode()
         answer = yield from authenticate(message, self._name)
         if answer.auth_bytes:
-            # RFC 7628: the server says why, the client answers, and only then the server refuses.
+            # RFC 7628: the server sends the reason, the client answers, and only then the server
+            # refuses.
             why = _refusal(bytes(answer.auth_bytes))
             yield from authenticate(b"\x01", f"{self._name} ({why})")
             raise AuthenticationError(
@@ -142,7 +143,7 @@ class OAuthBearer:
 
 @contextmanager
 def _believed() -> Iterator[None]:
-    """A server that breaks SCRAM's rules is not asked again: it may try to find out something."""
+    """Make errors in SCRAM final: a server that breaks its rules may be probing for secrets."""
     try:
         yield
     except RemoteProtocolError as error:
@@ -153,7 +154,7 @@ def handshake(mechanism: str) -> Generator[Step, object, None]:
     """Agree on a mechanism.
 
     Raises:
-        AuthenticationError: The listener does not have it.
+        AuthenticationError: The listener does not support it.
     """
     request = cast("Request[Message]", SaslHandshakeRequest(mechanism=mechanism))
     answer = cast("SaslHandshakeResponse", (yield request))
@@ -173,11 +174,11 @@ def handshake(mechanism: str) -> Generator[Step, object, None]:
 
 
 def authenticate(data: bytes, what: str) -> Asking:
-    """Send bytes of a mechanism, and return the broker's answer.
+    """Send the bytes of a mechanism, and return the broker's answer.
 
     Args:
         data: The bytes.
-        what: The mechanism and the user, for people.
+        what: The mechanism and the user, for messages.
 
     Raises:
         AuthenticationError: The broker refuses them.
@@ -207,9 +208,9 @@ def _legal_token(token: object) -> str:
 
 
 def _refusal(challenge: bytes) -> str:
-    """Return why a token is refused, as the server's JSON has it."""
+    """Return why a token is refused, from the server's JSON."""
     try:
         found = msgspec.json.decode(challenge, type=dict[str, object])
     except msgspec.MsgspecError:
-        raise RemoteProtocolError("OAUTHBEARER: the refusal is no JSON object") from None
+        raise RemoteProtocolError("OAUTHBEARER: the refusal is not a JSON object") from None
     return repr(found.get("status"))[:200]

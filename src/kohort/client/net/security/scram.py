@@ -1,4 +1,4 @@
-"""SCRAM at the client (RFC 5802, RFC 7677), without I/O and without randomness."""
+"""The client side of SCRAM (RFC 5802, RFC 7677), without I/O or randomness."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from msgspec import Struct
 
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 
-# RFC 7677 asks for at least 4096, with which a stolen exchange is slow to guess from. Kafka itself
-# allows 4096 to 16384; a number far beyond would only keep a core of the client busy.
+# RFC 7677 requires at least 4096, to make guessing from a stolen exchange slow. Kafka itself
+# allows 4096 to 16384; far more would only keep one of the client's cores busy.
 ITERATIONS_MIN = 4_096
 ITERATIONS_MAX = 100_000
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_HEADER = "n,,"  # no channel binding, which Kafka does not have
+_HEADER = "n,,"  # no channel binding, which Kafka does not support
 _BINDING = base64.b64encode(_HEADER.encode()).decode()
 
 
 class ScramState(Enum):
-    """What comes next."""
+    """The next step of an exchange."""
 
     BEGINNING = "send the first message"
     CHALLENGED = "receive salt and iterations"
@@ -33,12 +33,12 @@ class ScramState(Enum):
 
 
 class Salting(Struct, frozen=True):
-    """How to hash the password: PBKDF2, which takes as long as an event loop must not stand still.
+    """Parameters for hashing the password with PBKDF2, which is too slow for an event loop.
 
     Attributes:
-        algorithm: Name of the hash function, as `hashlib` has it.
+        algorithm: Name of the hash function in `hashlib`.
         salt: Chosen by the server.
-        iterations: Likewise.
+        iterations: Chosen by the server.
     """
 
     algorithm: str
@@ -47,7 +47,7 @@ class Salting(Struct, frozen=True):
 
     def hashed(self, password: str) -> bytes:
         """Return the salted password."""
-        # Kafka's servers take the password as UTF-8, not prepared by SASLprep.
+        # Kafka's servers use the password as UTF-8, without SASLprep.
         return hashlib.pbkdf2_hmac(self.algorithm, password.encode(), self.salt, self.iterations)
 
 
@@ -56,12 +56,12 @@ class Scram:
 
     Args:
         mechanism: "SCRAM-SHA-256" or "SCRAM-SHA-512".
-        username: Name of the user.
-        nonce: Random, of printable ASCII without a comma; never used twice.
+        username: User name.
+        nonce: Random printable ASCII without commas; never used twice.
         is_token: Whether the user is a delegation token (KIP-48).
 
     Attributes:
-        state: Where it stands.
+        state: The current state.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Scram:
         return f"{_HEADER}{self._bare}".encode()
 
     def challenged(self, challenge: bytes) -> Salting:
-        """Take the server's first message; return how to hash the password.
+        """Process the server's first message; return how to hash the password.
 
         Raises:
-            RemoteProtocolError: It is not what RFC 5802 says, or the iterations are out of bounds.
+            RemoteProtocolError: It violates RFC 5802, or the iterations are out of range.
         """
         self._go(ScramState.CHALLENGED, ScramState.SALTING)
         fields = _fields(challenge, "r", "s", "i")
@@ -108,7 +108,7 @@ class Scram:
         return Salting(self._algorithm, salt, iterations)
 
     def proof(self, salted: bytes) -> bytes:
-        """Return the message that proves that the client knows the password."""
+        """Return the message that proves knowledge of the password."""
         self._go(ScramState.SALTING, ScramState.PROVING)
         last = f"c={_BINDING},r={self._full_nonce}"
         signed = f"{self._bare},{self._challenge},{last}".encode()
@@ -122,14 +122,14 @@ class Scram:
         """Check that the server knows the password as well.
 
         Raises:
-            RemoteProtocolError: It does not, or refuses without Kafka's error code.
+            RemoteProtocolError: It does not, or it refuses without a Kafka error code.
         """
         self._go(ScramState.PROVING, ScramState.DONE)
         fields = _fields(final, "v")
         if not hmac.compare_digest(_decoded(fields["v"], "signature"), self._signature):
             raise RemoteProtocolError(
                 "SCRAM: the server's signature is wrong: it does not know the password, so it may"
-                " not be the broker that it says it is"
+                " not be the broker that it claims to be"
             )
 
     def _mac(self, key: bytes, data: bytes) -> bytes:
@@ -144,7 +144,7 @@ class Scram:
 
 
 def _fields(message: bytes, *wanted: str) -> dict[str, str]:
-    """Return the attributes of a message, which begins with those wanted, in their order."""
+    """Return the attributes of a message, which must start with the wanted ones, in order."""
     try:
         parts = message.decode().split(",")
     except UnicodeDecodeError:
@@ -152,9 +152,9 @@ def _fields(message: bytes, *wanted: str) -> dict[str, str]:
     if parts[0].startswith("e="):
         raise RemoteProtocolError(f"SCRAM: the server refuses: {parts[0][2:100]!r}")
     if parts[0].startswith("m="):
-        raise RemoteProtocolError("SCRAM: the server wants an extension that is not known")
+        raise RemoteProtocolError("SCRAM: the server requires an unknown extension")
     if len(parts) < len(wanted):
-        raise RemoteProtocolError("SCRAM: the server's message is not complete")
+        raise RemoteProtocolError("SCRAM: the server's message is incomplete")
     found: dict[str, str] = {}
     for name, part in zip(wanted, parts, strict=False):
         if not part.startswith(f"{name}="):

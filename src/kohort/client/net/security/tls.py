@@ -1,8 +1,8 @@
 """TLS between a socket and the protocol of a connection.
 
 asyncio's own TLS hides the transport below it. A request without an answer (acks=0) counts as sent
-when the operating system has it, and only that transport can tell. So TLS is here a layer of bytes:
-`ssl.SSLObject` between two buffers, without I/O.
+once the operating system has it, and only that transport knows this. So TLS is a layer of bytes
+here: `ssl.SSLObject` between two buffers, without I/O.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kohort.errors import (
     TlsError,
 )
 
-# Sixteen records of TLS; memory is taken as bytes arrive.
+# Sixteen TLS records; memory is committed as bytes arrive.
 _RECEIVED_AT_ONCE = 262_144
 
 _OWN_CERTIFICATE = (
-    "the broker wants a certificate of the client that it trusts: set ssl.keystore.location, or"
+    "the broker requires a trusted client certificate: set ssl.keystore.location, or"
     " ssl.certificate.location and ssl.key.location"
 )
-# What the broker says when it gives up, by OpenSSL's name; other alerts may be gone the next time.
+# The broker's final alerts, by OpenSSL's names; after other alerts a retry may succeed.
 _ALERTS = {
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": _OWN_CERTIFICATE,
     "SSLV3_ALERT_BAD_CERTIFICATE": _OWN_CERTIFICATE,
@@ -37,36 +37,36 @@ _ALERTS = {
     "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the broker does not support the client's certificate",
     "TLSV1_ALERT_UNKNOWN_CA": "the broker does not trust the authority of the client's certificate",
     "TLSV1_ALERT_ACCESS_DENIED": "the broker refuses the client's certificate",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "there is no version of TLS that both sides have enabled",
-    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "the broker wants stronger ciphers",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "there is no TLS version that both sides have enabled",
+    "TLSV1_ALERT_INSUFFICIENT_SECURITY": "the broker requires stronger ciphers",
     "TLSV1_UNRECOGNIZED_NAME": "the broker does not know itself by this host name",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker has no cipher or certificate in common with the"
     f" client; or {_OWN_CERTIFICATE}",
 }
 _OURS = {
-    "UNSUPPORTED_PROTOCOL": "there is no version of TLS that both sides have enabled",
-    "NO_PROTOCOLS_AVAILABLE": "there is no version of TLS that both sides have enabled",
+    "UNSUPPORTED_PROTOCOL": "there is no TLS version that both sides have enabled",
+    "NO_PROTOCOLS_AVAILABLE": "there is no TLS version that both sides have enabled",
     "DH_KEY_TOO_SMALL": "the broker's key exchange is too weak",
 }
 _NOT_TLS = frozenset(
     {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
 )
-# Of X509_verify_cert.
+# Error codes of X509_verify_cert.
 _NOT_YET_VALID, _EXPIRED, _NAME, _ADDRESS = 9, 10, 62, 64
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
 
 CUT_IN_HANDSHAKE = (
-    "closed the connection during the TLS handshake (a listener without TLS does so, and a broker"
-    " that starts or ends)"
+    "closed the connection during the TLS handshake (a listener without TLS does this, or a broker"
+    " that is starting or stopping)"
 )
 
 
 class Tls:
-    """How connections are encrypted.
+    """The TLS of connections.
 
     Args:
         context: Certificates, keys, versions.
-        renewed: Returns a context that is to be used from now on, None if there is no other.
+        renewed: Returns a new context to use from now on, None if there is none.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class Tls:
         return self._context
 
     def over(self, inner: DecryptedProtocol, host: str) -> TlsProtocol:
-        """Return the protocol for a socket; `inner` gets what is decrypted."""
+        """Return the protocol for a socket; `inner` receives the decrypted bytes."""
         return TlsProtocol(self.context, host, inner)
 
 
 def explained(error: ssl.SSLError, address: str) -> KohortError:
-    """Return why TLS with a server has failed; it may help to try again unless it is a `TlsError`.
+    """Return the error of failed TLS with a server; retrying may help unless it is a `TlsError`.
 
     Args:
-        error: What OpenSSL says.
+        error: The error of OpenSSL.
         address: `host:port`.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -108,11 +108,11 @@ def explained(error: ssl.SSLError, address: str) -> KohortError:
         )
     if "ALERT" in reason or isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         return BrokerUnavailableError(f"{address}: TLS was ended: {reason or 'end of the stream'}")
-    return RemoteProtocolError(f"{address}: what came breaks the rules of TLS (OpenSSL: {reason})")
+    return RemoteProtocolError(f"{address}: the received bytes violate TLS (OpenSSL: {reason})")
 
 
 def no_tls_there(address: str) -> TlsError:
-    """Return the error of a listener that was found to speak Kafka's protocol without TLS."""
+    """Return the error for a listener that turned out to speak Kafka's protocol without TLS."""
     return TlsError(
         f"{address}: the listener has no TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT,"
         " or use a listener with TLS"
@@ -120,7 +120,7 @@ def no_tls_there(address: str) -> TlsError:
 
 
 def tls_there(address: str) -> TlsError:
-    """Return the error of a listener that was found to have TLS, where none is set."""
+    """Return the error for a listener that turned out to use TLS, where none is configured."""
     return TlsError(
         f"{address}: the listener has TLS: set security.protocol to SSL or SASL_SSL, or use a"
         " listener without TLS"
@@ -128,7 +128,7 @@ def tls_there(address: str) -> TlsError:
 
 
 def asking_context() -> ssl.SSLContext:
-    """Return a context that asks whether a server has TLS; nothing may be sent with it."""
+    """Return a context to check whether a server uses TLS; no data may be sent with it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -136,7 +136,7 @@ def asking_context() -> ssl.SSLContext:
 
 
 def is_from_tls(error: ssl.SSLError) -> bool:
-    """Whether what a server has answered to `asking_context` is TLS, if it refuses it, too."""
+    """Whether a server's answer to `asking_context` is TLS, even if it is a refusal."""
     return "ALERT" in (error.reason or "")
 
 
@@ -148,8 +148,8 @@ def _distrusted(error: ssl.SSLCertVerificationError) -> str:
         return "the broker's certificate is not valid yet: compare the clocks"
     if code in (_NAME, _ADDRESS):
         return (
-            f"the broker's certificate is for another host: {error.verify_message} Connect by a"
-            " name that it has, and let the broker advertise that"
+            f"the broker's certificate is for another host: {error.verify_message} Connect with a"
+            " name in it, and let the broker advertise that name"
         )
     if code in _UNKNOWN_AUTHORITY:
         return (
@@ -191,20 +191,20 @@ class DecryptedProtocol(Protocol):
 
 
 class TlsProtocol(asyncio.BufferedProtocol):
-    """A connection's transport below, and its protocol above.
+    """TLS as the transport of a connection, and as the protocol of the transport below.
 
-    It is the transport of a `BrokerConnection`, with the methods that one uses.
+    It has the transport methods that a `BrokerConnection` uses.
 
     Args:
         context: Certificates, keys, versions.
-        host: Name to compare with the certificate, and to ask the server for (SNI).
-        inner: Gets what is decrypted.
+        host: Host name to check against the certificate, and to send to the server (SNI).
+        inner: Receives the decrypted bytes.
     """
 
     def __init__(self, context: ssl.SSLContext, host: str, inner: DecryptedProtocol) -> None:
         self._inner = inner
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        # A dot at the end is for the resolver only; certificates have none.
+        # A trailing dot is only for the resolver; certificates have none.
         name = host.rstrip(".") or None
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self._received = memoryview(bytearray(_RECEIVED_AT_ONCE))
@@ -214,18 +214,18 @@ class TlsProtocol(asyncio.BufferedProtocol):
     # ----------------------------------------------------------------- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake."""
+        """Start the handshake."""
         self._below = cast("asyncio.Transport", transport)
         self._below.set_write_buffer_limits(0)
         self._inner.transport_is(cast("asyncio.Transport", self))
         self._step(self._shake_hands)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
-        """Return where to receive to."""
+        """Return the buffer to receive into."""
         return self._received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypt what was received, and pass it on."""
+        """Decrypt received bytes, and pass them on."""
         self._incoming.write(self._received[:nbytes])
         self._step(self._pass_on if self._is_secure else self._shake_hands)
 
@@ -234,12 +234,12 @@ class TlsProtocol(asyncio.BufferedProtocol):
         return False
 
     def resume_writing(self) -> None:
-        """Pass on that all that was written is sent."""
+        """Report that all written bytes are sent."""
         if self._is_secure:
             self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass on that nothing more comes."""
+        """Report that the connection has ended."""
         if not self._is_secure:
             self._inner.close(CutInHandshakeError(f"{self._inner.address} {CUT_IN_HANDSHAKE}"))
         self._inner.connection_lost(exc)
@@ -247,12 +247,12 @@ class TlsProtocol(asyncio.BufferedProtocol):
     # --------------------------------------------------------------------------- inside
 
     def _step(self, do: Callable[[], None]) -> None:
-        """Do something that OpenSSL may refuse, and send what it has to say to that."""
+        """Run a step that OpenSSL may reject, and send its output."""
         try:
             with suppress(ssl.SSLWantReadError):
                 do()
         except ssl.SSLError as error:
-            self._flush()  # an alert tells the server why
+            self._flush()  # an alert tells the server the reason
             self._inner.close(explained(error, self._inner.address))
         else:
             self._flush()
@@ -265,7 +265,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Decrypt as much as the protocol has room for before it looks: a record is 16 KiB."""
+        """Decrypt as much as fits the protocol's buffer, then pass it on: a record is 16 KiB."""
         while self._inner.is_open:
             buffer = self._inner.get_buffer(-1)
             count, is_end, refused = self._decrypt(buffer)
@@ -279,11 +279,11 @@ class TlsProtocol(asyncio.BufferedProtocol):
                 return
 
     def _decrypt(self, buffer: memoryview) -> tuple[int, bool, ssl.SSLError | None]:
-        """Fill a buffer; return how many bytes it has, whether none follow, and what is wrong."""
+        """Fill a buffer; return the number of bytes, whether the stream ended, and the error."""
         count = 0
         try:
             while count < len(buffer):
-                # It takes a `memoryview`; the stubs of the standard library know `bytearray` only.
+                # It accepts a `memoryview`, although typeshed allows only `bytearray`.
                 rest = cast("bytearray", buffer[count:])
                 more = cast("int", self._object.read(len(rest), rest))
                 if not more:
@@ -315,22 +315,22 @@ class TlsProtocol(asyncio.BufferedProtocol):
         self._step(encrypt)
 
     def write_eof(self) -> None:
-        """Say that nothing follows, as TLS has it and as TCP has it."""
-        with suppress(ssl.SSLError):  # it wants to read the server's own end
+        """Shut down writing, in TLS and in TCP."""
+        with suppress(ssl.SSLError):  # it waits for the server's own shutdown
             self._object.unwrap()
         self._flush()
         if self._below is not None:
             self._below.write_eof()
 
     def get_write_buffer_size(self) -> int:
-        """Return how many encrypted bytes the operating system has not taken."""
+        """Return the number of encrypted bytes that the operating system has not accepted."""
         return 0 if self._below is None else self._below.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Do nothing: those of the transport below are set."""
+        """Do nothing: the limits of the transport below are set."""
 
     def is_closing(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Whether writing is no longer possible."""
         return self._below is None or self._below.is_closing()
 
     def abort(self) -> None:
@@ -340,8 +340,8 @@ class TlsProtocol(asyncio.BufferedProtocol):
 
 
 class CutInHandshakeError(BrokerUnavailableError):
-    """The server closed the connection before TLS was agreed upon."""
+    """The server closed the connection during the TLS handshake."""
 
 
 class CutUngreetedError(BrokerUnavailableError):
-    """The server closed a connection without TLS before it answered the first request."""
+    """The server closed a plaintext connection before it answered the first request."""

@@ -1,4 +1,4 @@
-"""From the settings of TLS to an `ssl.SSLContext`: certificates and keys, from files or texts."""
+"""Make an `ssl.SSLContext` from the TLS settings: certificates and keys, as files or texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("kohort.client")
 _JKS = b"\xfe\xed\xfe\xed"
 _PEM = b"-----BEGIN "
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-# A bundle of all public authorities has 0.2 MiB.
+# A bundle of all public certificate authorities has 0.2 MiB.
 _LARGEST_FILE = 16 * 1024 * 1024
 _NO_CERTIFICATE = "it has no certificates in PEM"
 _NO_KEY = "it has no private key and certificate in PEM, or ssl.key.password is wrong"
@@ -31,22 +31,22 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 
 
 def tls_context(config: SecurityConfig) -> ssl.SSLContext:
-    """Return the context for connections to brokers; files are read now.
+    """Return the context for connections to brokers; reads the files.
 
     Raises:
-        ConfigError: A file cannot be read, or is not what it should be; it names the setting.
+        ConfigError: A file cannot be read, or is invalid; the error names the setting.
     """
     if config.ssl_context is not None:
         return config.ssl_context
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = [_VERSIONS[each] for each in config.tls_versions()]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
-    # A broker has no reason to negotiate again, and the machine expects none.
+    # A broker has no reason to renegotiate, and the state machine does not expect it.
     context.options |= ssl.OP_NO_RENEGOTIATION
     if config.ssl_endpoint_identification_algorithm.lower() != "https":
         log.warning(
-            "ssl.endpoint.identification.algorithm is off: host names are not compared with"
-            " certificates, so that anyone with a certificate of a trusted authority can pose as a"
+            "ssl.endpoint.identification.algorithm is off: host names are not checked against"
+            " certificates, so anyone with a certificate from a trusted authority can impersonate a"
             " broker; set it to https"
         )
         context.check_hostname = False
@@ -80,16 +80,16 @@ def trust_location(context: ssl.SSLContext, name: str, location: str) -> None:
     """Trust the PEM certificates of a file or a folder.
 
     Args:
-        context: What is to trust them.
+        context: The context to add them to.
         name: The setting.
         location: The file or folder.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: There are no certificates.
     """
     with _told(name):
         if Path(location).is_dir():
-            # OpenSSL itself wants files that are named by hashes.
+            # OpenSSL itself requires files that are named by hashes.
             data = "\n".join(
                 _without_names(each.read_bytes())
                 for each in sorted(Path(location).iterdir())
@@ -107,11 +107,11 @@ def trust_location(context: ssl.SSLContext, name: str, location: str) -> None:
 
 
 def _in_lines(pem: str) -> str:
-    """Return PEM in lines as OpenSSL wants them: Java's clients take it on a single one, too."""
+    """Return PEM with the line breaks that OpenSSL requires: Java's clients accept single lines."""
 
     def block(found: re.Match[str]) -> str:
         kind, body = found.groups()
-        if ":" in body:  # headers of an encrypted key, which are lines
+        if ":" in body:  # headers of an encrypted key, which are separate lines
             return found[0]
         lines = "\n".join(textwrap.wrap("".join(body.split()), 64))
         return f"\n-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----\n"
@@ -120,7 +120,7 @@ def _in_lines(pem: str) -> str:
 
 
 def _without_names(pem: bytes) -> str:
-    # PEM is ASCII, but tools write the names of authorities between certificates as they are.
+    # PEM is ASCII, but tools write unencoded names of authorities between certificates.
     return pem.decode("ascii", "ignore")
 
 
@@ -152,7 +152,7 @@ def _identify(context: ssl.SSLContext, config: SecurityConfig) -> None:
 
 
 def _asked(password: str | None) -> Callable[[], str]:
-    """Return what OpenSSL calls for a password; without it, it would ask at the terminal."""
+    """Return OpenSSL's password callback; without one, it would prompt in the terminal."""
 
     def answer() -> str:
         if password is None:
@@ -168,8 +168,8 @@ def _read(name: str, location: str) -> bytes:
             data = file.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise ConfigError(f"{dotted(name)}: {location}: {error.strerror or error}") from None
-    except ValueError:  # of a null character
-        raise ConfigError(f"{dotted(name)}: {location!r} is not the name of a file") from None
+    except ValueError:  # from a null character
+        raise ConfigError(f"{dotted(name)}: {location!r} is not a valid file name") from None
     if not data or len(data) > _LARGEST_FILE:
         raise ConfigError(f"{dotted(name)}: {location} is {'too large' if data else 'empty'}")
     return data
@@ -178,7 +178,7 @@ def _read(name: str, location: str) -> bytes:
 def _kind(name: str, data: bytes, told: str | None) -> str:
     """Return PEM or PKCS12.
 
-    Java reads a store of the type JKS as PKCS12 if that is what the file is, and so does this.
+    A store of the type JKS is read as PKCS12 if the file is PKCS12, as in Java.
     """
     if data.startswith(_JKS):
         raise ConfigError(
@@ -220,7 +220,7 @@ def _opened(name: str, data: bytes, password: str | None) -> tuple[bytes | None,
 
 @contextmanager
 def _as_file(pem: bytes) -> Iterator[str]:
-    """Give a file to OpenSSL, which reads keys from files only; in memory where there is such."""
+    """Provide a file for OpenSSL, which reads keys only from files; in memory where possible."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("kohort", os.MFD_CLOEXEC)
         try:
@@ -238,7 +238,7 @@ def _as_file(pem: bytes) -> Iterator[str]:
 
 @contextmanager
 def _told(name: str, otherwise: str = _NO_CERTIFICATE) -> Iterator[None]:
-    """Name the setting when OpenSSL does not take its value, which is shown by no error."""
+    """Name the setting when OpenSSL rejects its value; no error shows the value."""
     try:
         yield
     except ssl.SSLError as error:
@@ -247,7 +247,7 @@ def _told(name: str, otherwise: str = _NO_CERTIFICATE) -> Iterator[None]:
         raise ConfigError(f"{dotted(name)}: {error.strerror or error}") from None
     except ConfigError:
         raise
-    except (TypeError, ValueError):  # raised by `ssl` itself, before OpenSSL looks
+    except (TypeError, ValueError):  # raised by `ssl` itself, before OpenSSL is called
         raise ConfigError(f"{dotted(name)}: {otherwise}") from None
 
 
