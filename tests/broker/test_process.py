@@ -97,7 +97,7 @@ def test_any_setting_may_be_given_by_kafkas_name() -> None:
     ("wrong", "said"),
     [
         ("group.max.size", "not of the form NAME=VALUE"),
-        ("group.max.size=many", "not a whole number"),
+        ("group.max.size=many", "not an integer"),
         ("auto.create.topics=1", "neither true nor false"),
         ("group.maximum.size=1", "did you mean"),
     ],

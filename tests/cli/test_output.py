@@ -98,7 +98,7 @@ def test_a_broker_serves_without_an_output(tmp_path: Path, kind: str, reason: st
     try:
         assert broker.stderr is not None
         line = broker.stderr.readline()  # waits until it would be ready
-        assert line.startswith("WARNING kohort.broker.process: standard output does not take")
+        assert line.startswith("WARNING kohort.broker.process: cannot write the line")
         assert "kohort broker ready on 127.0.0.1:" in line
         assert line.endswith(f"{reason}\n")
         broker.terminate()

@@ -1,6 +1,6 @@
 """An embedded Kafka-compatible broker: one node, for tests, demos and development.
 
-Stability: beta for what it serves; it is no replacement for a cluster.
+Stability: beta for the APIs that it serves; it does not replace a cluster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A thread of its own for a broker, which ends whatever interrupts the one that started it.
+"""Runs a broker on its own thread, which ends even if a signal interrupts the starting thread.
 
-The handler of a signal runs in the main thread between any two bytecodes, and may raise. So the
-start is made in a thread that no handler interrupts, whether there is one at all is decided by
-`dict.setdefault`, and no lock guards anything here.
+A signal handler runs in the main thread between any two bytecodes, and may raise. Therefore the
+broker's thread is started from a helper thread, which no handler interrupts; `dict.setdefault`
+decides atomically whether there will be a thread; and no locks are used.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NAME = "kohort-broker"
 
 
 class Background:
-    """Runs something that starts, serves and stops on a loop; each object for one time.
+    """Starts, serves and stops on an event loop in a thread; each object can run once.
 
     Args:
-        start: Starts it; cancelled if it shall end meanwhile.
-        stop: Stops it.
+        start: Starts the service; cancelled if it is to end before it has started.
+        stop: Stops the service.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Background:
     ) -> None:
         self._start = start
         self._stop = stop
-        self._fate: dict[str, bool] = {}  # whether there is a thread, once that is decided
+        self._fate: dict[str, bool] = {}  # whether there is a thread; set once, by `setdefault`
         self._told = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -44,25 +44,25 @@ class Background:
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs in this process; a forked child has the object and not the thread."""
+        """Whether the thread is in this process; a forked child has only the object."""
         return self._pid == os.getpid()
 
     @property
     def is_over(self) -> bool:
-        """Whether the thread has ended, or there will be none."""
+        """Whether the thread has ended, or will not start."""
         return self._over.has_come or self._fate.get("runs") is False
 
     @property
     def is_inside(self) -> bool:
-        """Whether the caller runs in the thread."""
+        """Whether the caller runs in this thread."""
         return threading.current_thread() is self._thread
 
     def begin(self) -> None:
-        """Start it, and wait until it serves.
+        """Start the service, and wait until it serves.
 
         Raises:
-            LocalProtocolError: It was told to end meanwhile.
-            BaseException: Whatever the start raises.
+            LocalProtocolError: It was told to end in the meantime.
+            BaseException: Any error of the start.
         """
         _thread.start_new_thread(self._launch, ())
         error = self._ready.wait()
@@ -70,34 +70,34 @@ class Background:
             raise error
 
     def end(self) -> None:
-        """Tell it to end, and wait until it has; a forked child leaves it to its parent.
+        """Tell the service to end, and wait until it has; in a forked child this does nothing.
 
         Raises:
-            LocalProtocolError: It is called in the thread itself, which ends all the same.
+            LocalProtocolError: Called in the service's own thread; it ends anyway.
         """
         if not self.is_here:
             return
         self.tell()
         if self.is_inside:
-            raise LocalProtocolError("a broker's own thread cannot wait for its end")
+            raise LocalProtocolError("a broker's own thread cannot wait for its own end")
         if not self.is_over:
             self._over.wait()
         if self._thread is not None:
             self._thread.join()
 
     def tell(self) -> None:
-        """Tell it to end, from any thread and at any moment; waits for nothing."""
+        """Tell the service to end, from any thread at any moment; does not wait."""
         if not self.is_here:
             return
-        self._told = True  # before the look at the loop: the thread looks here afterwards
+        self._told = True  # set before the loop is checked: the thread checks this afterwards
         if self._fate.setdefault("runs", False) and self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._cut_short)
 
-    # ------------------------------------------------------------------------------- its threads
+    # ------------------------------------------------------------------------- in its threads
 
     def _launch(self) -> None:
-        """Start the thread, unless it shall end already."""
+        """Start the thread, unless the service is to end already."""
         if not self._fate.setdefault("runs", True):
             self._ready.come(_stopped_early())
             return
@@ -105,7 +105,7 @@ class Background:
             thread = threading.Thread(target=self._run, name=_NAME, daemon=True)
             self._thread = thread
             thread.start()
-        except BaseException as error:  # noqa: BLE001  # handed to the thread that waits
+        except BaseException as error:  # noqa: BLE001  # passed to the waiting thread
             self._thread = None
             self._ready.come(error)
             self._over.come()
@@ -140,11 +140,11 @@ class Background:
 
 
 def _stopped_early() -> LocalProtocolError:
-    return LocalProtocolError("this broker was stopped while it started")
+    return LocalProtocolError("this broker was stopped while it was starting")
 
 
 class _Moment:
-    """Something that happens once; any number of threads wait for it."""
+    """An event that occurs once, or fails; any number of threads can wait for it."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -152,18 +152,18 @@ class _Moment:
         self._gates: set[queue.SimpleQueue[None]] = set()
 
     def come(self, error: BaseException | None = None) -> None:
-        """It has happened, or `error` has instead; only the broker's threads say so."""
+        """Set the event, or its `error`; only called in the service's threads."""
         self._error = error
         self.has_come = True
         for gate in tuple(self._gates):
             gate.put(None)
 
     def wait(self) -> BaseException | None:
-        """Return what has happened instead, None: nothing else."""
+        """Wait for the event; return its error, if any."""
         gate = queue.SimpleQueue[None]()
         try:
             self._gates.add(gate)
-            if not self.has_come:  # else a gate that came after it stays shut
+            if not self.has_come:  # else a gate added too late would never open
                 gate.get()
         finally:
             self._gates.discard(gate)

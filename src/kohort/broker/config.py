@@ -16,82 +16,88 @@ from kohort.group.coordinator.migration.policy import POLICIES
 from kohort.group.transactions.events import TransactionConfig
 from kohort.values import defaults
 
-# Kafka waits 10 s before it looks at new topics for an expression a second time, so as not to
-# search thousands of names again and again; tests would wait as long.
+# Kafka waits 10 s before it resolves regular expressions for new topics again, so that it does not
+# search thousands of names too often; tests would have to wait as long.
 _REGEX_MIN_REFRESH_INTERVAL_MS = 500
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True):
-    """What can be set; defaults are for tests and demos, Kafka's own where nothing speaks against.
+    """Settings of the broker. Defaults suit tests and demos, and are Kafka's where possible.
 
     Attributes:
-        host: Address to listen on; loopback only, unless `allow_remote` says otherwise.
-        port: Port to listen on; 0 takes a free one.
-        allow_remote: Permit an address that other machines reach although no login is needed; see
-            `security`.
-        advertised: `HOST[:PORT]` that clients are told to connect to; an address of IPv6 is in
-            brackets. By default what is listened on; where that is every address of the machine,
-            the machine's full name or the address that it sends from.
-        broker_rack: Where this broker is, empty when that is not said (KIP-36, KIP-881).
-        auto_create_topics: Make a topic when a client that permits it asks for an unknown one.
-        num_partitions: Partitions of a topic made without a number.
-        log_segment_bytes: A closed segment may be removed or compacted, an open one not.
+        host: Address to listen on; loopback only, unless `allow_remote` is set.
+        port: Port to listen on; 0 uses a free one.
+        allow_remote: Permit an address that other machines can reach although clients need not log
+            in; see `security`.
+        advertised: `HOST[:PORT]` that clients are told to connect to, with brackets around an IPv6
+            address. Default: the address listened on; if that is all addresses of the machine, its
+            full name or the source address of its packets.
+        broker_rack: Rack of this broker; empty if it has none (KIP-36, KIP-881).
+        auto_create_topics: Create a topic if a client asks for an unknown one and permits creation.
+        num_partitions: Number of partitions of topics created without a number.
+        log_segment_bytes: Size at which a segment is closed; only closed segments are removed or
+            compacted.
         message_max_bytes: Largest record batch.
-        log_retention_ms: Age at which closed segments go, -1 for never.
-        log_retention_bytes: Size of a partition above which its oldest closed segments go.
-        flush_interval_ms: Time between two fsyncs; None leaves it to the operating system. Whatever
-            was acknowledged survives the broker's death either way; only after an fsync does it
-            survive the machine's.
-        fetch_max_bytes: Most bytes of records in one response; bounds what a client that does not
-            read can cost.
-        max_connections: Connections beyond this are closed at once.
-        max_unauthenticated_connections: Where clients must authenticate: connections that have not
-            yet; beyond this the oldest of them is closed.
-        connections_max_idle_ms: A connection that sends nothing for so long is closed.
+        log_retention_ms: Age at which closed segments are removed, -1 for never.
+        log_retention_bytes: Size of a partition above which its oldest closed segments are removed,
+            -1 for no limit.
+        flush_interval_ms: Time between two fsyncs; None leaves them to the operating system. In
+            both cases acknowledged records survive the death of the broker; only an fsync makes
+            them survive that of the machine.
+        fetch_max_bytes: Maximum bytes of records in one response, which limits the memory for a
+            client that does not read.
+        max_connections: Maximum number of connections; further ones are closed at once.
+        max_unauthenticated_connections: Maximum number of connections that have yet to
+            authenticate, if clients must; beyond it the oldest of them is closed.
+        connections_max_idle_ms: A connection without requests for this long is closed.
         offsets_topic_num_partitions: Partitions of `__consumer_offsets`; never change it.
         offsets_topic_segment_bytes: Small, so that compaction keeps restarts quick.
         transaction_state_log_num_partitions: Partitions of `__transaction_state`; never change it.
-        transaction_version: Version of transactions that clients are told of: with 2 each has an
-            epoch of its own, and writing to a partition makes it take part (KIP-890); 0 or 1 for
-            how it was before.
-        transaction_max_timeout_ms: Longest time that a transaction may take.
-        transactional_id_expiration_ms: How long a transactional producer may be silent before it is
-            forgotten.
-        group_min_session_timeout_ms: Shortest session timeout a member may ask for; Kafka's 6000
-            would make every test of a crash wait so long.
-        group_max_session_timeout_ms: Longest one.
+        transaction_version: Version of transactions announced to clients. With 2, each transaction
+            has its own epoch, and a write adds its partition to the transaction (KIP-890); 0 and 1
+            are the earlier protocol.
+        transaction_max_timeout_ms: Longest transaction timeout.
+        transactional_id_expiration_ms: How long a transactional producer may be silent before its
+            state is removed.
+        group_min_session_timeout_ms: Shortest session timeout that members may request; with
+            Kafka's 6000, each test of a crash would wait that long.
+        group_max_session_timeout_ms: Longest session timeout that members may request.
         group_initial_rebalance_delay_ms: How long a new group waits for more members (KIP-134).
             Kafka's default of 3000 suits production; here it would only make tests slow.
-        group_max_size: Most members of one group.
-        protocols: Group protocols that are served; "draft" is for study, see docs/draft.md.
-        draft_assignor: What shares the partitions of draft groups out: "range" or "roundrobin".
-        offset_metadata_max_bytes: Longest text beside a stored position.
-        group_consumer_session_timeout_ms: How long a member of a consumer group may be silent; it
-            has no say in that itself (KIP-848).
-        group_consumer_min_session_timeout_ms: Shortest such time that a group may set for itself;
-            Kafka's 45000 would make every test of a crash wait so long.
-        group_consumer_max_session_timeout_ms: Longest one.
-        group_consumer_heartbeat_interval_ms: How often it sends a heartbeat. With Kafka's 5000 a
-            test would wait that long for each partition that moves.
-        group_consumer_min_heartbeat_interval_ms: Shortest interval that a group may set.
-        group_consumer_max_heartbeat_interval_ms: Longest one.
-        group_consumer_max_size: Most members of one consumer group.
-        group_consumer_assignors: The assignors that members may ask for, "uniform" and "range";
-            the first one is the default.
-        group_consumer_rack_aware: Whether they look at racks too; Kafka's do not any more.
-        group_consumer_assignment_interval_ms: Least time between two target assignments of one
-            group (KIP-1263). Kafka's 1000 would hold each new member of a test up.
-        group_consumer_min_assignment_interval_ms: Shortest such time that a group may set.
-        group_consumer_max_assignment_interval_ms: Longest one.
-        group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
-            assignment; then the broker makes it. Kafka asks no member.
-        group_consumer_regex_refresh_interval_ms: Age at which what a regular expression stands for
-            is looked up again, though no topic was created.
-        group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"
-            to the consumer protocol, "downgrade" back to the classic one, "bidirectional" or
-            "disabled".
+        group_max_size: Maximum number of members of a group.
+        protocols: The served group protocols; "draft" is for study, see docs/draft.md.
+        draft_assignor: The assignor of draft groups: "range" or "roundrobin".
+        offset_metadata_max_bytes: Longest metadata of a committed offset.
+        group_consumer_session_timeout_ms: How long a member of a consumer group may be silent;
+            members cannot choose it (KIP-848).
+        group_consumer_min_session_timeout_ms: Shortest session timeout that a group's settings may
+            have; with Kafka's 45000, each test of a crash would wait that long.
+        group_consumer_max_session_timeout_ms: Longest session timeout that a group's settings may
+            have.
+        group_consumer_heartbeat_interval_ms: Interval between a member's heartbeats. With Kafka's
+            5000, a test would wait that long for each partition that moves.
+        group_consumer_min_heartbeat_interval_ms: Shortest interval that a group's settings may
+            have.
+        group_consumer_max_heartbeat_interval_ms: Longest interval that a group's settings may have.
+        group_consumer_max_size: Maximum number of members of a consumer group.
+        group_consumer_assignors: The assignors that members may ask for, "uniform" and "range"; the
+            first one is the default.
+        group_consumer_rack_aware: Whether these assignors consider racks; those of recent Kafka do
+            not.
+        group_consumer_assignment_interval_ms: Minimum time between two target assignments of a
+            group (KIP-1263). Kafka's 1000 would delay each new member of a test.
+        group_consumer_min_assignment_interval_ms: Shortest such time that a group's settings may
+            have.
+        group_consumer_max_assignment_interval_ms: Longest such time that a group's settings may
+            have.
+        group_consumer_client_assignment_timeout_ms: How long a member may take to compute its
+            group's assignment; after that the broker computes it. Kafka never asks a member.
+        group_consumer_regex_refresh_interval_ms: Age at which the topics of a regular expression
+            are resolved again, even if no topic was created.
+        group_consumer_migration_policy: Conversions of a group that has members: "upgrade" to the
+            consumer protocol, "downgrade" back to the classic one, "bidirectional" or "disabled".
         offsets_retention_ms: How long unused offsets are kept (KIP-211).
-        offsets_retention_check_interval_ms: How often older ones are looked for.
+        offsets_retention_check_interval_ms: Interval between checks for expired offsets.
         security: TLS and SASL (`kohort.broker.Security`); None: neither.
     """
 
@@ -144,7 +150,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     security: Security | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, or what would open the broker to the network by accident."""
+        """Reject invalid settings, and accidental exposure to the network."""
         guarded = self.security is not None and self.security.authenticates
         if not (self.allow_remote or guarded or is_loopback(self.host)):
             raise ConfigError(
@@ -170,7 +176,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
         unknown = sorted({*self.protocols} - {"classic", "consumer", "draft"})
         if unknown or "classic" not in self.protocols:
             raise ConfigError(
-                f"protocols={self.protocols!r} must be of classic, consumer and draft, and"
+                f"protocols={self.protocols!r} must be among classic, consumer and draft, and"
                 " include classic"
             )
         if self.draft_assignor not in ("range", "roundrobin"):
@@ -178,18 +184,18 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
         policy = self.group_consumer_migration_policy
         if policy not in POLICIES:
             raise ConfigError(
-                f"group_consumer_migration_policy={policy!r} is none of {', '.join(POLICIES)}"
+                f"group_consumer_migration_policy={policy!r} is not among {', '.join(POLICIES)}"
             )
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> BrokerConfig:
-        """Make a configuration of keyword arguments.
+        """Create a configuration from keyword arguments.
 
         Args:
             settings: The fields, by name.
 
         Raises:
-            ConfigError: One is unknown; the message names one that is spelt alike, if any is.
+            ConfigError: A setting is unknown; the message suggests one with a similar name.
         """
         known = list(defaults(cls))
         for name in settings:
@@ -197,10 +203,10 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(f"unknown setting {name!r}{hint}")
-        return cls(**settings)  # type: ignore[arg-type]  # the names were checked, values are the caller's
+        return cls(**settings)  # type: ignore[arg-type]  # names are checked, values by the caller
 
     def log_defaults(self) -> LogConfig:
-        """Return the settings of logs whose topic has none of its own."""
+        """Return the settings of logs whose topic does not override them."""
         return LogConfig(
             segment_bytes=self.log_segment_bytes,
             max_message_bytes=self.message_max_bytes,
@@ -216,7 +222,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
         )
 
     def coordinator(self) -> CoordinatorConfig:
-        """Return the settings of the group coordinator; most have the same name here."""
+        """Return the settings of the group coordinator; most have the same names here."""
         known = defaults(type(self))
         same = [name for name in defaults(CoordinatorConfig) if name in known]
         return CoordinatorConfig(
@@ -226,5 +232,5 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether only this machine can reach an address."""
     return host in ("localhost", "::1") or host.startswith("127.")

@@ -1,4 +1,4 @@
-"""The broker, the caller and the waiting fetches, as a handler sees them."""
+"""The context of a request's handler: the broker, the caller, and fetches that wait."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from kohort.broker.net.credentials import Credentials
 
 NODE_ID = 1
-"""Id of the one broker."""
+"""Id of the only broker."""
 
 
 class Appends:
-    """Waiting readers, by partition."""
+    """Fetches that wait for new records, by partition."""
 
     def __init__(self) -> None:
-        """Start without waiters."""
+        """Start without waiting fetches."""
         self._waiting: dict[TopicPartition, set[Callable[[], None]]] = {}
 
     def appended(self, partition: TopicPartition) -> None:
-        """Wake all that wait for this partition."""
+        """Wake all fetches that wait for a partition."""
         for wake in tuple(self._waiting.get(partition, ())):
             wake()
 
     async def wait_until(
         self, partitions: Collection[TopicPartition], enough: Callable[[], bool], timeout_s: float
     ) -> None:
-        """Return when `enough` holds, or after the time.
+        """Return when `enough()` is true, or after the timeout.
 
-        Nothing is polled: `enough` is asked at first, for there may have been an append since it
-        was asked last, and once per append to one of the partitions.
+        There is no polling: `enough` is called at the start, in case of an append since its last
+        call, and after each append to one of the partitions.
         """
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
@@ -81,15 +81,15 @@ class BrokerContext(Struct):
 
     Attributes:
         config: Its settings.
-        data: What it stores.
+        data: The data directory.
         coordinator: The group coordinator.
         transactions: The transaction coordinator.
-        appends: Where long polls wait for new records.
-        credentials: Its users.
+        appends: Fetches that wait for new records.
+        credentials: The users.
         address: Host and port that clients are told to connect to.
-        clock: Returns the seconds since the epoch.
-        faults: What it shall do wrong.
-        acls: What each client may do; None: all may do everything.
+        clock: Returns seconds since the epoch.
+        faults: Faults to inject.
+        acls: The ACLs; None: there is no authorization, and clients may do everything.
     """
 
     config: BrokerConfig
@@ -115,7 +115,7 @@ class BrokerContext(Struct):
         return None
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether there is such a partition."""
+        """Whether a partition exists."""
         topic = self.data.topics.get(partition.topic)
         return topic is not None and 0 <= partition.partition < topic.partitions
 
@@ -127,18 +127,18 @@ class BrokerContext(Struct):
         """
         partition = TopicPartition(topic, number)
         if not self.has(partition):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {partition}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} does not exist")
         return self.data.log(partition)
 
 
 class Caller(Struct, frozen=True):
-    """The sender of a request, and its version.
+    """The client that sent a request, and the request's version.
 
     Attributes:
         version: Version of the request.
-        client_id: What the client calls itself.
-        host: Its address, as Kafka prints it ("/127.0.0.1").
-        rights: What it may do.
+        client_id: Client id of the request.
+        host: Address of the client, as Kafka prints it ("/127.0.0.1").
+        rights: The client's permissions.
     """
 
     version: int
@@ -151,4 +151,4 @@ Answer: TypeAlias = Message | Awaitable[Message] | None
 """A response, now or later; None where the request expects none."""
 
 Handler: TypeAlias = Callable[[BrokerContext, Message, Caller], Answer]
-"""Answers one kind of request."""
+"""Answers requests of one API."""

@@ -1,4 +1,4 @@
-"""Start a broker inside this process: `with EmbeddedBroker() as broker`."""
+"""A broker inside this process: `with EmbeddedBroker() as broker`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ _FORKED = "this broker runs in the parent process: a forked child can only conne
 class EmbeddedBroker:
     """A Kafka-compatible broker in this process, for tests, demos and development.
 
-    As a context manager it runs on a thread of its own; as an async context manager on the
-    running loop.
+    As a context manager it runs on its own thread; as an async context manager on the running loop.
 
     Attributes:
         config: Its settings.
-        faults: What it shall do wrong (`kohort.broker.faults`); nothing at first.
+        faults: Faults to inject (`kohort.broker.faults`); none at first.
 
         with EmbeddedBroker() as broker:
             producer = Producer(bootstrap_servers=broker.bootstrap_servers)
@@ -47,15 +46,14 @@ class EmbeddedBroker:
     def __init__(
         self, data_dir: Path | str | None = None, **settings: Unpack[BrokerSettings]
     ) -> None:
-        """Prepare a broker; entering the context starts it.
+        """Configure a broker; entering the context starts it.
 
         Args:
-            data_dir: Directory for everything that shall survive; None uses a temporary one that
-                is removed at the end.
+            data_dir: Data directory; with None, a temporary one that is removed at the end.
             settings: Fields of `BrokerConfig`.
 
         Raises:
-            ConfigError: A setting is unknown or makes no sense.
+            ConfigError: A setting is unknown or invalid.
         """
         self.config = BrokerConfig.of(settings)
         self._data_dir = Path(data_dir) if data_dir is not None else None
@@ -73,17 +71,17 @@ class EmbeddedBroker:
     def client_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return what a client needs to reach this broker, by Kafka's names.
+        """Return the settings that a client needs to connect, by Kafka's names.
 
-        OAUTHBEARER has no user: there a client also needs its provider of tokens.
+        With OAUTHBEARER the client also needs a token provider, and the user is ignored.
 
         Args:
-            user: Who logs in, where that is demanded; None: the first user.
-            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+            user: The user that logs in, if clients must; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest enabled one.
 
         Raises:
             ConfigError: The user does not exist, or the mechanism is not enabled.
-            LocalProtocolError: The broker does not run.
+            LocalProtocolError: The broker is not running.
         """
         security = self.config.security
         known = {} if security is None else security.client_settings(user, mechanism)
@@ -92,11 +90,11 @@ class EmbeddedBroker:
     def librdkafka_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return the same for librdkafka's clients, which refuse settings they do not know.
+        """Return settings for librdkafka's clients, which reject unknown settings.
 
         Args:
-            user: Who logs in, where that is demanded; None: the first user.
-            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+            user: The user that logs in, if clients must; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest enabled one.
         """
         security = self.config.security
         known = {} if security is None else security.librdkafka_settings(user, mechanism)
@@ -105,36 +103,36 @@ class EmbeddedBroker:
     def java_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """Return the same for Java's clients; Spark's options are these after "kafka.".
+        """Return settings for Java clients; Spark's source takes them with the prefix "kafka.".
 
         Args:
-            user: Who logs in, where that is required; None: the first user.
-            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+            user: The user that logs in, if clients must; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest enabled one.
         """
         security = self.config.security
         known = {} if security is None else security.java_settings(user, mechanism)
         return {"bootstrap.servers": self.bootstrap_servers, **known}
 
     def java_properties(self, user: str | None = None, mechanism: str | None = None) -> str:
-        """Return the same as the text of a properties file, as `--command-config` takes it.
+        """Return Java settings as the content of a properties file, for `--command-config`.
 
         Args:
-            user: Who logs in, where that is demanded; None: the first user.
-            mechanism: The SASL mechanism; None: the strongest one that is enabled.
+            user: The user that logs in, if clients must; None: the first user.
+            mechanism: The SASL mechanism; None: the strongest enabled one.
         """
         return properties(self.java_settings(user, mechanism))
 
     @property
     def directory(self) -> Path:
-        """Where it keeps everything, while it runs.
+        """The data directory, while the broker is running.
 
         Raises:
-            LocalProtocolError: It does not run.
+            LocalProtocolError: The broker is not running.
         """
         return self._running().directory
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` on the broker's thread with everything its group coordinator observes."""
+        """Call `listener` on the broker's thread with each event of its group coordinator."""
         self._listeners.append(listener)
 
     def create_topic(
@@ -144,7 +142,7 @@ class EmbeddedBroker:
 
         Args:
             name: Name of the topic.
-            partitions: Number of its partitions.
+            partitions: Number of partitions.
             configs: Its settings, by Kafka's names.
 
         Raises:
@@ -162,16 +160,16 @@ class EmbeddedBroker:
         self._call(create)
 
     def create_acls(self, acls: Iterable[Acl]) -> None:
-        """Add ACLs; from any thread. `Security(super_users=...)` has them decide.
+        """Add ACLs; from any thread. They take effect with `Security(super_users=...)`.
 
             may_read = Acl("User:bob", Operation.READ, Resource.TOPIC, "flights")
             broker.create_acls([may_read])
 
         Args:
-            acls: What is allowed or denied.
+            acls: The ACLs.
 
         Raises:
-            ConfigError: One makes no sense, or the broker has no ACLs.
+            ConfigError: An ACL is invalid, or the broker has no authorization.
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         added = checked(acls)
@@ -187,20 +185,20 @@ class EmbeddedBroker:
     # ------------------------------------------------------------------------------- thread
 
     def start(self) -> Self:
-        """Start the broker on a thread of its own; returns when clients are served.
+        """Start the broker on its own thread; return once clients are served.
 
-        If the handler of a signal ends it by an exception, the broker ends, too.
+        If a signal handler interrupts this with an exception, the broker ends as well.
 
         Raises:
             DataDirectoryError: The directory is in use or damaged.
-            KohortError: The port cannot be listened on, or nothing is known to advertise.
-            LocalProtocolError: The broker is running already, or was stopped meanwhile.
+            KohortError: The port cannot be listened on, or no address to advertise is known.
+            LocalProtocolError: The broker is already running, or was stopped in the meantime.
         """
         return self._started(Background(self._service.start, self._service.stop))
 
     def _started(self, background: Background) -> Self:
         if self._background is not None and not self._background.is_over:
-            raise LocalProtocolError("this broker is running already")
+            raise LocalProtocolError("this broker is already running")
         try:
             self._background = background
             background.begin()
@@ -210,9 +208,9 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop the broker, flush, and wait for its thread.
+        """Stop and flush the broker, and wait for its thread.
 
-        If the handler of a signal ends it by an exception, the broker ends all the same.
+        If a signal handler interrupts this with an exception, the broker ends anyway.
         """
         background = self._background
         if background is None:
@@ -229,7 +227,7 @@ class EmbeddedBroker:
     def __enter__(self) -> Self:
         """Start; see `start`."""
         background = Background(self._service.start, self._service.stop)
-        # A handler may raise before the first step of `__exit__`: then nothing else stops it.
+        # A signal handler may raise before `__exit__` begins: only this stops the broker then.
         self._forgotten = weakref.finalize(self, background.tell)
         self._forgotten.atexit = False
         return self._started(background)
@@ -269,7 +267,7 @@ class EmbeddedBroker:
         return self._service.loop
 
     def _call(self, action: Callable[[], None]) -> None:
-        """Run `action` on the broker's loop, from whichever thread."""
+        """Run `action` on the broker's loop, from any thread."""
         if self._background is None or self._background.is_inside:
             action()
             return
@@ -279,7 +277,7 @@ class EmbeddedBroker:
             try:
                 action()
                 done.set_result(None)
-            except BaseException as error:  # noqa: BLE001  # handed to the thread that waits
+            except BaseException as error:  # noqa: BLE001  # passed to the waiting thread
                 done.set_exception(error)
 
         loop = self._loop
@@ -292,7 +290,7 @@ class EmbeddedBroker:
 
 
 class _Service:
-    """What runs; it knows nothing of the face before it, which may go while this runs."""
+    """The running broker; does not refer to its `EmbeddedBroker`, which may be collected before."""
 
     def __init__(
         self,
@@ -310,7 +308,7 @@ class _Service:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def running(self) -> Broker:
-        """Return the broker.
+        """Return the running broker.
 
         Raises:
             LocalProtocolError: It is not running.
@@ -322,7 +320,7 @@ class _Service:
     async def start(self) -> None:
         """Start on the running loop."""
         if self._broker is not None:
-            raise LocalProtocolError("this broker is running already")
+            raise LocalProtocolError("this broker is already running")
         if self._data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="kohort-broker-"))
         folder = self._data_dir or self._temporary or Path()
@@ -335,7 +333,7 @@ class _Service:
         self._broker, self.loop = broker, asyncio.get_running_loop()
 
     async def stop(self) -> None:
-        """Stop, and let go of the directory."""
+        """Stop, and release the directory."""
         broker, self._broker, self.loop = self.running(), None, None
         await broker.stop()
         self._remove_temporary()

@@ -1,7 +1,7 @@
-"""Faults that an embedded broker makes on demand, so that programs can be tested against them.
+"""Faults that an embedded broker injects on request, to test programs against them.
 
-Each fault is for some requests: of an API, of a client, about a topic or a group; from the first of
-them or a later one, for one of them or several.
+Each fault applies to some requests: to those of an API, of a client, about a topic or a group; from
+the first or a later one on; and to one or several of them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ANY = "*"
 """Stands for every API."""
 
 HARNESS = "kohort-harness"
-"""The client id of `kohort.testing.KafkaHarness`: only faults that name it are for its calls."""
+"""Client id of `kohort.testing.KafkaHarness`: only faults that name it apply to its requests."""
 
 _PAUSE = "throttle_time_ms"
 
 _APIS = {place.rpartition(".")[2]: key for key, place in apis.KAFKA.items()}
-# Where requests name topics and groups; `groups` may have topics in turn.
+# Fields with which requests name topics and groups; items of `groups` may have topics in turn.
 _TOPICS = ("topic_data", "topics", "v3_and_below_topics")
 _TOPIC_NAMES = ("topic_names", "subscribed_topic_names")
 _GROUPS = ("groups_names", "group_ids", "coordinator_keys", "groups")
@@ -45,24 +45,26 @@ Answer: TypeAlias = "list[Buffer] | Awaitable[list[Buffer]] | None"
 
 
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong, and with which requests.
+    """A fault, and the requests it applies to.
 
     Attributes:
-        action: "error" answers with an error instead of doing what is asked; "delay" does it after
-            a while; "disconnect" closes the connection instead of answering; "silence" keeps it
-            open and never answers; "throttle" answers at once and asks the client for a pause, as a
-            quota does (KIP-219); "truncate" sends the first half of the answer and closes.
-        api: Name of the API as Kafka has it, for example "Produce", "OffsetCommit", "JoinGroup";
-            "*" for all but ApiVersions, and with "error" for all but FindCoordinator that have one.
-        error: Of "error": the name of its code, for example "NOT_COORDINATOR".
-        delay_ms: Of "delay": how long; of "throttle": the pause that is asked for; with others: how
-            long to wait before.
-        effect: Of "disconnect" and "silence": whether what is asked for is done before.
-        client_id: Of which client; empty for any but "kohort-harness", which is a `KafkaHarness`.
-        topic: About which topic; empty for any.
-        group: About which group; empty for any.
-        nth: With which of these requests it begins, counted from 1.
-        times: How many of them it is for; 0 for all from there on.
+        action: "error" answers with an error instead of processing the request; "delay" processes
+        it after a while; "disconnect" closes the connection instead of answering; "silence" keeps
+        the connection open and never answers; "throttle" answers at once and asks the client for a
+        pause, as a quota does (KIP-219); "truncate" sends the first half of the response and closes
+        the connection.
+        api: Name of the API in Kafka, for example "Produce", "OffsetCommit", "JoinGroup"; "*" for
+        all but ApiVersions, and with "error" for all but FindCoordinator that can have one.
+        error: For "error": the name of the error code, for example "NOT_COORDINATOR".
+        delay_ms: For "delay", the delay; for "throttle", the requested pause; for others, a delay
+        before the action.
+        effect: For "disconnect" and "silence": whether the request is processed first.
+        client_id: The client it applies to; empty for all but "kohort-harness", the id of a
+        `KafkaHarness`.
+        topic: The topic it applies to; empty for all.
+        group: The group it applies to; empty for all.
+        nth: The first of these requests that it applies to, counted from 1.
+        times: Number of requests that it applies to; 0 for all from there on.
     """
 
     action: Action
@@ -77,54 +79,54 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     times: int = 1
 
     def check(self) -> None:
-        """See whether it can be.
+        """Check that the fault is valid.
 
         Raises:
-            ConfigError: A part of it makes no sense; says which.
+            ConfigError: An attribute is invalid; names it.
         """
         _check_action(self.action)
         if self.api != ANY and self.api not in _APIS:
-            raise ConfigError(f"fault: api={self.api!r} is none of {', '.join(sorted(_APIS))}")
+            raise ConfigError(f"fault: api={self.api!r} is not among {', '.join(sorted(_APIS))}")
         if self.nth < 1 or self.times < 0 or self.delay_ms < 0:
-            raise ConfigError("fault: nth begins with 1, times and delay_ms with 0")
+            raise ConfigError("fault: nth must be at least 1, times and delay_ms at least 0")
         if self.action in ("delay", "throttle") and not self.delay_ms:
             raise ConfigError(f"fault: a {self.action} needs delay_ms")
         if self.action == "throttle" and self.api != ANY and not _has_pauses(self.api):
-            raise ConfigError(f"fault: answers of {self.api} cannot ask for a pause")
+            raise ConfigError(f"fault: responses of {self.api} cannot ask for a pause")
         if (self.action == "error") != bool(self.error):
-            raise ConfigError('fault: action="error" and error="CODE" need each other')
+            raise ConfigError('fault: action="error" and error="CODE" must be given together')
         if self.error:
             self._check_error()
         self._check_place("topic", self.topic, (*_TOPICS, *_TOPIC_NAMES))
         self._check_place("group", self.group, ("group_id", *_GROUPS))
         if self.effect and self.action not in ("disconnect", "silence"):
-            raise ConfigError('fault: effect is for "disconnect" and "silence"')
+            raise ConfigError('fault: effect is only for "disconnect" and "silence"')
 
     def _check_place(self, what: str, name: str, fields: Iterable[str]) -> None:
-        """Refuse a topic or group for requests that have none of the fields with its name."""
+        """Reject a topic or group for requests that do not name any."""
         if not name or self.api == ANY:
             return
         if not {*fields} & {*apis.request_class(_APIS[self.api]).__struct_fields__}:
             raise ConfigError(
-                f"fault: it would never hit, as a request of {self.api} names no {what}:"
+                f"fault: it would never apply, as a request of {self.api} names no {what}:"
                 f" leave out {what}={name!r}"
             )
 
     def _check_error(self) -> None:
         if self.error not in ErrorCode.__members__:
-            raise ConfigError(f"fault: error={self.error!r} is no error code of Kafka's")
+            raise ConfigError(f"fault: error={self.error!r} is not an error code of Kafka")
         if self.api not in (*REFUSABLE, ANY):
-            raise ConfigError(f"fault: an error can have {', '.join(sorted(REFUSABLE))}")
+            raise ConfigError(f"fault: errors are possible for {', '.join(sorted(REFUSABLE))}")
 
 
 class Injected:
-    """A fault that a broker has.
+    """A fault of a broker, with its counters.
 
     Attributes:
-        fault: What it is.
-        seen: How many requests it would be for, were it for all of them.
-        hits: How many it was for.
-        removed: Done when the broker has it no longer.
+        fault: The fault.
+        seen: Number of matching requests, regardless of `nth` and `times`.
+        hits: Number of requests it was applied to.
+        removed: Done when the fault is removed from the broker.
     """
 
     def __init__(self, fault: Fault) -> None:
@@ -134,16 +136,16 @@ class Injected:
 
     @property
     def pause_ms(self) -> int:
-        """The pause that answers ask for."""
+        """The pause that responses ask for."""
         return self.fault.delay_ms if self.fault.action == "throttle" else 0
 
     @property
     def is_over(self) -> bool:
-        """Whether it is for no further request."""
+        """Whether it applies to no further requests."""
         return bool(self.fault.times) and self.hits >= self.fault.times
 
     def takes(self) -> bool:
-        """Count a request that it may be for; return whether it is."""
+        """Count a matching request; return whether the fault applies to it."""
         self.seen += 1
         if self.seen < self.fault.nth or self.is_over:
             return False
@@ -152,11 +154,11 @@ class Injected:
 
 
 class DisconnectError(Exception):
-    """Close the connection: a fault says so."""
+    """A fault closes the connection."""
 
 
 class LastAnswer(list[Buffer]):
-    """What is sent before the connection is closed."""
+    """A response after which the connection is closed."""
 
 
 Serve: TypeAlias = Callable[[], Answer]
@@ -164,7 +166,7 @@ Encode: TypeAlias = Callable[[Message], list[Buffer]]
 
 
 class Faults:
-    """The faults of one broker; may be changed from any thread, at any time."""
+    """The faults of a broker; may be changed from any thread at any time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -174,10 +176,10 @@ class Faults:
         return iter(self._injected)
 
     def add(self, fault: Fault) -> Injected:
-        """Have a fault from now on; several that are for one request: the first added has it.
+        """Add a fault; if several match a request, the first one added applies.
 
         Raises:
-            ConfigError: It makes no sense.
+            ConfigError: The fault is invalid.
         """
         fault.check()
         injected = Injected(fault)
@@ -186,20 +188,20 @@ class Faults:
         return injected
 
     def remove(self, injected: Injected) -> None:
-        """Have a fault no longer; connections that it keeps silent are closed."""
+        """Remove a fault; connections that it keeps silent are closed."""
         with self._lock:
             self._injected = tuple(each for each in self._injected if each is not injected)
         if not injected.removed.done():
             injected.removed.set_result(None)
 
     def clear(self) -> None:
-        """Have no faults any more."""
+        """Remove all faults."""
         for each in self:
             self.remove(each)
 
     @contextmanager
     def injected(self, fault: Fault) -> Iterator[Injected]:
-        """Have a fault within a `with`."""
+        """Inject a fault within a `with` block."""
         made = self.add(fault)
         try:
             yield made
@@ -207,10 +209,10 @@ class Faults:
             self.remove(made)
 
     def load(self, path: Path) -> None:
-        """Add the faults of a TOML file: a table `[[fault]]` for each.
+        """Add the faults of a TOML file, one table `[[fault]]` each.
 
         Raises:
-            ConfigError: It cannot be read, or one makes no sense.
+            ConfigError: The file cannot be read, or a fault is invalid.
         """
         for fault in read(path):
             self.add(fault)
@@ -218,7 +220,7 @@ class Faults:
     def of(
         self, api: str, client_id: str, topics: Iterable[str], groups: Iterable[str]
     ) -> Injected | None:
-        """Return the fault that a request has, if any; it is counted."""
+        """Return the fault that applies to a request, if any, and count it."""
         for each in self._injected:
             fault = each.fault
             if not _is_for(fault, api):
@@ -238,7 +240,7 @@ def read(path: Path) -> list[Fault]:
     """Read faults from a TOML file.
 
     Raises:
-        ConfigError: It cannot be read, or is not of that form; says where.
+        ConfigError: The file cannot be read or is malformed; says where.
     """
     try:
         tables = tomllib.loads(path.read_text())
@@ -246,7 +248,7 @@ def read(path: Path) -> list[Fault]:
         raise ConfigError(f"faults of {path}: {error}") from error
     if tables.keys() - {"fault"}:
         others = ", ".join(sorted(tables.keys() - {"fault"}))
-        raise ConfigError(f"faults of {path}: tables are called [[fault]], not {others}")
+        raise ConfigError(f"faults of {path}: tables must be named [[fault]], not {others}")
     given = tables.get("fault", [])
     if not isinstance(given, list):
         raise ConfigError(f"faults of {path}: each fault must be a table [[fault]]")
@@ -266,10 +268,10 @@ def _read_one(path: Path, number: int, table: object) -> Fault:
 
 
 def fault_of(given: Mapping[str, object]) -> Fault:
-    """Return a fault of its attributes.
+    """Create a fault from its attributes.
 
     Raises:
-        ConfigError: One is unknown or of another type.
+        ConfigError: An attribute is unknown or of the wrong type.
     """
     action = given.get("action")
     if isinstance(action, str):
@@ -285,7 +287,7 @@ def fault_of(given: Mapping[str, object]) -> Fault:
 def _check_action(action: str) -> None:
     if action not in get_args(Action):
         known = ", ".join(map(repr, get_args(Action)))
-        raise ConfigError(f"fault: action={action!r} is none of {known}")
+        raise ConfigError(f"fault: action={action!r} is not among {known}")
 
 
 def _is_for(fault: Fault, api: str) -> bool:
@@ -301,7 +303,7 @@ def _has_pauses(api: str) -> bool:
 
 
 def throttled(answer: Message, pause_ms: int) -> Message:
-    """Return an answer that asks for a pause, if it has a field for that."""
+    """Return a response that asks for a pause, if it has a field for that."""
     has_field = pause_ms and _PAUSE in answer.__struct_fields__
     return replace(answer, **{_PAUSE: pause_ms}) if has_field else answer
 
@@ -309,22 +311,22 @@ def throttled(answer: Message, pause_ms: int) -> Message:
 async def suffer(
     injected: Injected, request: Message, version: int, serve: Serve, encode: Encode
 ) -> list[Buffer]:
-    """Answer a request as a fault says.
+    """Answer a request that a fault applies to.
 
     Args:
-        injected: The fault; a connection that waits silently is closed when it is removed.
+        injected: The fault; a silent connection is closed when it is removed.
         request: The request.
-        version: Its version.
-        serve: Does what is asked, and returns the answer.
-        encode: Makes an answer's bytes.
+        version: Version of the request.
+        serve: Processes the request, and returns the response.
+        encode: Encodes a response.
 
     Raises:
-        DisconnectError: There is no answer.
+        DisconnectError: There is no response.
     """
     fault = injected.fault
     await asyncio.sleep(0 if injected.pause_ms else fault.delay_ms / 1000)
     if fault.action == "error" and getattr(request, "acks", 1) == 0:
-        raise DisconnectError  # nothing else tells a producer that wants no answers
+        raise DisconnectError  # the only way to notify a producer that expects no responses
     if fault.action == "error":
         return encode(refused(request, version, ErrorCode[fault.error]))
     answer: list[Buffer] = []
@@ -342,11 +344,11 @@ async def suffer(
 
 
 def topics_of(request: Message, name_of: Callable[[object], str]) -> list[str]:
-    """Return the topics that a request is about.
+    """Return the topics that a request names.
 
     Args:
         request: Any request.
-        name_of: Returns the name of the topic with an id, empty when there is none.
+        name_of: Returns the name of the topic with an id, or an empty string.
     """
     names: list[str] = []
     for part in (request, *_parts(request, "groups")):
@@ -363,7 +365,7 @@ def _parts(value: object, field: str) -> Iterable[object]:
 
 
 def groups_of(request: Message) -> list[str]:
-    """Return the groups that a request is about."""
+    """Return the groups that a request names."""
     names: list[str] = [getattr(request, "group_id", "")]
     for field in _GROUPS:
         names.extend(str(getattr(each, "group_id", each)) for each in _parts(request, field))

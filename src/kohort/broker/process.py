@@ -1,4 +1,4 @@
-"""The broker as a process: `python -m kohort.broker`, also behind `kohort broker`."""
+"""The broker as a process: `python -m kohort.broker`, also used by `kohort broker`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from kohort.values import defaults
 
 logger = logging.getLogger(__name__)
 
-# Objects, and collections of the next younger generation, between two collections.
+# Thresholds of the garbage collector: new objects, and collections of the younger generation.
 _GC_YOUNG, _GC_MIDDLE, _GC_OLD = 2_000, 1, 125_000
-# How long the thread that makes a target assignment may go on when the loop has something to do.
-# The loop asks for its turn again after every answer that it sends.
+# How long the thread that computes a target assignment may run while the loop has work. The loop
+# requests its turn again after every response that it sends.
 _SWITCH_S = 0.0002
-# Settings whose values are text, though their default is none.
+# Settings that are text although their default is None.
 _TEXTS = frozenset({"advertised"})
 
 
@@ -38,47 +38,47 @@ def parser() -> argparse.ArgumentParser:
         prog="kohort broker",
         description="A single-node Kafka-compatible broker for tests and demos.",
     )
-    made.add_argument("--data", type=Path, required=True, help="data directory; made if missing")
-    made.add_argument("--port", type=int, default=0, help="0 takes a free port")
+    made.add_argument("--data", type=Path, required=True, help="data directory; created if missing")
+    made.add_argument("--port", type=int, default=0, help="0 uses a free port")
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument(
         "--allow-remote",
         action="store_true",
-        help="permit an address that other machines reach, without authentication",
+        help="permit an address that other machines can reach, without authentication",
     )
     made.add_argument(
         "--advertised",
         metavar="HOST[:PORT]",
         default=None,
-        help="address that clients are told to connect to; default: what is listened on, or this"
-        " machine's name",
+        help="address that clients are told to connect to; default: the address listened on, or"
+        " this machine's name",
     )
     made.add_argument(
-        "--flush-interval-ms", type=int, default=None, help="fsync this often; default: never"
+        "--flush-interval-ms", type=int, default=None, help="interval of fsyncs; default: never"
     )
     made.add_argument(
         "--protocols",
         metavar="NAMES",
         default="classic,consumer",
-        help="group protocols to serve, of classic, consumer and draft (default: %(default)s)",
+        help="group protocols to serve, among classic, consumer and draft (default: %(default)s)",
     )
     made.add_argument(
         "--faults",
         type=Path,
         metavar="FILE",
-        help="have the faults of this TOML file, see docs/testing.md",
+        help="inject the faults of this TOML file, see docs/testing.md",
     )
     made.add_argument(
         "--security",
         type=Path,
         metavar="FILE",
-        help="demand TLS or passwords as this TOML file says, see docs/broker.md",
+        help="require TLS or passwords as in this TOML file, see docs/broker.md",
     )
     made.add_argument(
         "--client-files",
         type=Path,
         metavar="FOLDER",
-        help="write files there with which clients connect, for each user",
+        help="write client settings for each user to files in this folder",
     )
     made.add_argument(
         "--set",
@@ -94,7 +94,7 @@ def settings(assignments: Sequence[str]) -> dict[str, object]:
     """Read settings of the form `name=value`, with dots or underscores in the name.
 
     Raises:
-        ConfigError: One has another form, or its value is not of the setting's kind.
+        ConfigError: One has another form, or a value of the wrong type.
     """
     known = defaults(BrokerConfig)
     found: dict[str, object] = {}
@@ -119,7 +119,7 @@ def _value(key: str, text: str, default: object) -> object:
     try:
         return int(text)
     except ValueError:
-        raise ConfigError(f"{key}={text!r} is not a whole number") from None
+        raise ConfigError(f"{key}={text!r} is not an integer") from None
 
 
 def main() -> int:
@@ -142,7 +142,7 @@ def main() -> int:
             faults.load(options.faults)
         asyncio.run(_serve(options.data, config, faults, options.client_files))
     except KohortError as error:
-        with suppress(OSError, AttributeError):  # it may be closed, too
+        with suppress(OSError, AttributeError):  # standard error may be closed, too
             sys.stderr.write(f"kohort broker: {error}\n")
         return 1
     return 0
@@ -151,9 +151,9 @@ def main() -> int:
 async def _serve(
     data: Path, config: BrokerConfig, faults: Faults, client_files: Path | None
 ) -> None:
-    # What the broker keeps are trees of values, which go when the last reference to them does. The
-    # collector would look through them all again and again, and all requests would wait meanwhile:
-    # a tenth of a second with a group of 5,000 members. What is new it looks at in small portions.
+    # The broker's data are trees of values, which are freed with the last reference. The collector
+    # would traverse all of them again and again while requests wait: 0.1 s with a group of 5,000
+    # members. So old objects are rarely traversed, and new ones in small portions.
     gc.set_threshold(_GC_YOUNG, _GC_MIDDLE, _GC_OLD)
     sys.setswitchinterval(_SWITCH_S)
     stopping = asyncio.Event()
@@ -175,14 +175,14 @@ async def _serve(
 
 def _write_settings(security: Security | None, folder: Path, address: str) -> None:
     if security is None:
-        raise ConfigError("--client-files needs --security: other clients need the address only")
+        raise ConfigError("--client-files needs --security: without it, clients need no files")
     security.write_settings(folder, address)
 
 
 def _announce(line: str) -> None:
-    """Print a line on standard output; a broker that cannot do this serves all the same."""
+    """Print a line on standard output; the broker serves even if that fails."""
     try:
         write_out(line)
     except OSError as error:
-        logger.warning("standard output does not take the line %r: %s", line, error.strerror)
+        logger.warning("cannot write the line %r to standard output: %s", line, error.strerror)
         silence_out()

@@ -1,4 +1,4 @@
-"""For each request that a fault may refuse, the response that carries nothing but an error."""
+"""For each request that a fault can refuse, the response that consists of an error only."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ REFUSABLE: Final = frozenset(
 
 
 def refused(request: Message, version: int, code: ErrorCode) -> Message:
-    """Return the response of the right class and shape that says `code`."""
+    """Return a response of the right class and shape with the error `code`."""
     make = _OURS.get(type(request))
     if make is not None:
         return make(request, version, code)

@@ -1,7 +1,7 @@
-"""What a topic may set: Kafka's names, types and ranges.
+"""Settings of topics: Kafka's names, types and ranges.
 
-Everything that Kafka 4.3 knows is taken, kept and shown, so that a topic can be made here with
-the same settings. What this broker acts on is in `log.config`; the rest changes nothing.
+All settings of Kafka 4.3 are accepted, stored and returned, so that topics can be created with the
+same settings here. `log.config` has those that this broker uses; the others have no effect.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
-"""Numbers of the types of settings (KIP-569)."""
+"""Kafka's numbers of setting types (KIP-569)."""
 
 _INT_RANGE, _LONG_RANGE = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
@@ -20,13 +20,13 @@ _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 class TopicSetting(Struct, frozen=True):
-    """The values that one setting may have.
+    """The valid values of a setting.
 
     Attributes:
         kind: Number of its type.
         least: Smallest number.
         most: Largest number.
-        words: What a word, or each word of a list, must match.
+        words: Pattern of a word, or of each word of a list.
     """
 
     kind: int
@@ -35,7 +35,7 @@ class TopicSetting(Struct, frozen=True):
     words: str = r".*"
 
     def normal(self, value: str) -> str | None:
-        """Return a value as Kafka shows it, None where it may not be."""
+        """Return a value in Kafka's normal form, or None if it is invalid."""
         text = value.strip()
         if self.kind in (INT, LONG):
             return self._number(text, _WHOLE, int)
@@ -64,7 +64,7 @@ def _long(least: int) -> TopicSetting:
 
 _FLAG = TopicSetting(BOOLEAN, words="true|false")
 _REPLICAS = TopicSetting(LIST, words=r"\*|none|[0-9]+:[0-9]+")
-# There is no remote storage, so that nothing can be kept there.
+# There is no remote storage, so it cannot be enabled.
 _NO = TopicSetting(BOOLEAN, words="false")
 
 SETTINGS: Mapping[str, TopicSetting] = {
@@ -96,7 +96,7 @@ SETTINGS: Mapping[str, TopicSetting] = {
     "remote.storage.enable": _NO,
     "retention.bytes": _long(_LONG_RANGE[0]),
     "retention.ms": _long(-1),
-    # Kafka's least is 1 MiB since 4.1; tests of the end of a segment want small ones.
+    # Kafka's minimum is 1 MiB since 4.1; tests of segment ends need small segments.
     "segment.bytes": _int(14),
     "segment.index.bytes": _int(4),
     "segment.jitter.ms": _long(0),
@@ -106,7 +106,7 @@ SETTINGS: Mapping[str, TopicSetting] = {
 
 
 def problem(configs: Mapping[str, str]) -> str | None:
-    """Return what is wrong with a topic's settings, None where nothing is."""
+    """Return why a topic's settings are invalid, or None if they are valid."""
     for name, value in configs.items():
         setting = SETTINGS.get(name)
         if setting is None:
@@ -117,5 +117,5 @@ def problem(configs: Mapping[str, str]) -> str | None:
 
 
 def words_of(text: str) -> list[str]:
-    """Split a list of words, as Kafka does."""
+    """Split a list of words as Kafka does."""
     return [word.strip() for word in text.split(",")] if text.strip() else []

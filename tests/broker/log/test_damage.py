@@ -170,7 +170,7 @@ def test_a_row_of_batches_that_breaks_after_a_shutdown_in_order_is_told_and_kept
     (kept,) = tmp_path.glob("*.cut-at-*")
     assert kept.read_bytes() == behind
     (line,) = told(caplog, "ERROR")
-    assert all(word in line for word in (str(path), f"offset {end} ", kept.name))
+    assert all(word in line for word in (str(path), f"offset {end}, ", kept.name))
     assert log.append(batch(b"next", key=b"k"), 0).base_offset == end
     log.close()
     assert opened(tmp_path).log_end_offset == end + 1

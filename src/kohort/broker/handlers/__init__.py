@@ -1,1 +1,1 @@
-"""What the broker does with each request; one file for each API family."""
+"""Handlers of requests, one file per API family."""

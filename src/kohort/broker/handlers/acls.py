@@ -41,7 +41,7 @@ _NO_AUTHORIZER = "No Authorizer is configured."
 def describe_acls(
     broker: BrokerContext, request: DescribeAclsRequest, _caller: Caller
 ) -> DescribeAclsResponse:
-    """Return the ACLs that a filter means, resource by resource."""
+    """Return the ACLs that a filter selects, grouped by resource."""
     if broker.acls is None:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, resources=()
@@ -49,7 +49,7 @@ def describe_acls(
     try:
         found = broker.acls.found(_filter(request))
     except KafkaError:
-        found = []  # no ACL has what the filter has: to Kafka, too, this is no error
+        found = []  # no ACL has such a value; this is no error in Kafka either
     by_resource = sorted(found, key=_resource_of)
     return DescribeAclsResponse(
         error_code=ErrorCode.NONE,
@@ -81,7 +81,7 @@ def _described(acl: Acl) -> AclDescription:
 def create_acls(
     broker: BrokerContext, request: CreateAclsRequest, _caller: Caller
 ) -> CreateAclsResponse:
-    """Add each ACL that there can be."""
+    """Add each valid ACL."""
     if broker.acls is None:
         refused = AclCreationResult(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER
@@ -109,7 +109,7 @@ def create_acls(
 
 
 def _is_vague(creation: AclCreation) -> bool:
-    """Whether it has something that is for filters: Kafka fails at the whole request then."""
+    """Whether a field has a value that only filters may have: Kafka then fails the request."""
     return creation.resource_pattern_type < Pattern.LITERAL or 1 in (
         creation.resource_type,
         creation.operation,
@@ -136,7 +136,7 @@ def _made(creation: AclCreation) -> Acl:
 def delete_acls(
     broker: BrokerContext, request: DeleteAclsRequest, _caller: Caller
 ) -> DeleteAclsResponse:
-    """Remove what the filters mean."""
+    """Remove the ACLs that the filters select."""
     acls = broker.acls
     if acls is None:
         return DeleteAclsResponse(
@@ -198,5 +198,5 @@ def _known(kind: type[E], number: int) -> E:
         return kind(number)
     except ValueError:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"{number} is no {kind.__name__.lower()} of an ACL"
+            ErrorCode.INVALID_REQUEST, f"{number} is not a valid {kind.__name__.lower()} of an ACL"
         ) from None

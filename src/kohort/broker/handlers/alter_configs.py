@@ -33,7 +33,7 @@ _DEFAULTS = {"cleanup.policy": "delete"}
 def incremental_alter_configs(
     broker: BrokerContext, request: IncrementalAlterConfigsRequest, caller: Caller
 ) -> IncrementalAlterConfigsResponse:
-    """Change settings, those of each resource all together or not at all."""
+    """Change settings; for each resource, all changes succeed or none."""
     asked = Counter((each.resource_type, each.resource_name) for each in request.resources)
     responses: list[AlterConfigsResourceResponse] = []
     changed: list[Topic] = []
@@ -62,7 +62,7 @@ def incremental_alter_configs(
 def alter_configs(
     broker: BrokerContext, request: AlterConfigsRequest, caller: Caller
 ) -> AlterConfigsResponse:
-    """Replace all settings of resources (KIP-133): the others go back to their defaults."""
+    """Replace all settings of resources (KIP-133); settings that are not named are deleted."""
     resources = tuple(_as_operations(broker, resource) for resource in request.resources)
     incremental = IncrementalAlterConfigsRequest(
         resources=resources, validate_only=request.validate_only
@@ -74,7 +74,7 @@ def alter_configs(
 def _as_operations(
     broker: BrokerContext, resource: ReplacedConfigsResource
 ) -> AlterConfigsResource:
-    """Say the same as KIP-339 does: set what is named, and delete the rest."""
+    """Convert the request to KIP-339's: set the named settings, and delete the others."""
     kind, name = resource.resource_type, resource.resource_name
     named = {each.name for each in resource.configs}
     present = own_settings(broker, kind, name)
@@ -96,7 +96,7 @@ def _check(operations: Sequence[AlterableConfig]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A setting appears more than once.")
     for each in operations:
         if not _SET <= each.config_operation <= _SUBTRACT:
-            message = f"{each.config_operation} is no operation on a setting."
+            message = f"{each.config_operation} is not an operation on settings."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         if each.value is None and each.config_operation != _DELETE:
             message = f"{each.name} has no value."
@@ -116,17 +116,15 @@ def _altered(
     elif kind == GROUP and name:
         return _alter_group(broker, request, resource, caller)
     elif kind == BROKER and not _changes_nothing(resource):
-        message = "The settings of this broker are those it was started with."
+        message = "The settings of this broker cannot change while it runs."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     elif kind != BROKER:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"nothing of type {kind} is called {name!r} here"
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no resource {name!r} of type {kind}")
     return _answer(resource, ErrorCode.NONE, None)
 
 
 def _changes_nothing(resource: AlterConfigsResource) -> bool:
-    """Whether settings of this broker are deleted, of which it has none that could be."""
+    """Whether the request only deletes settings of this broker, none of which can be deleted."""
     deletes = all(each.config_operation == _DELETE for each in resource.configs)
     return deletes and resource.resource_name in ("", str(NODE_ID))
 
@@ -137,7 +135,7 @@ def _alter_group(
     resource: AlterConfigsResource,
     caller: Caller,
 ) -> AlterConfigsResourceResponse:
-    """Let the shard of the group write it to its log; it never parks such a request."""
+    """Have the group's shard write the settings to its log; it never parks such a request."""
     coordinator = broker.coordinator
     number = coordinator.shard_of(resource.resource_name)
     alone = replace(request, resources=(resource,))
@@ -152,7 +150,7 @@ def _topic_with(broker: BrokerContext, resource: AlterConfigsResource) -> Topic:
         legal = is_legal(name)
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"there is no topic {name!r}",
+            f"topic {name!r} does not exist",
         )
     configs = dict(topic.configs)
     for operation in resource.configs:
@@ -178,7 +176,7 @@ def _apply(configs: dict[str, str], operation: AlterableConfig) -> None:
         added = words if operation.config_operation == _APPEND else []
         configs[name] = ",".join(kept + added)
     else:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is no list of values.")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list of values.")
 
 
 def _answer(

@@ -1,4 +1,4 @@
-"""DescribeConfigs (KIP-133) and ListConfigResources: the settings that this broker acts on."""
+"""DescribeConfigs (KIP-133) and ListConfigResources: the settings that this broker uses."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ from kohort.wire.messages.configs import (
 )
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-# Where a value comes from: the topic's or the group's own, what the broker was started with, or its
-# default.
+# The source of a value: the topic or group itself, the broker's configuration, or the default.
 _TOPIC_SOURCE, _STATIC_BROKER_SOURCE, _DEFAULT_SOURCE, _GROUP_SOURCE = 1, 4, 5, 8
 
-# Kafka's name of a setting is the field's, with dots; save one.
+# Kafka's name of a setting is that of the field, with dots; these differ.
 _BROKER_KEYS = {
     name.replace("_", "."): name
     for name in (
@@ -60,7 +59,7 @@ _BROKER_KEYS = {
         "offsets_topic_segment_bytes",
     )
 } | {"auto.create.topics.enable": "auto_create_topics"}
-# A whole number is an INT, except in these and where the type of a topic's setting is known.
+# Integers are INT, except for these, and where the type of a topic's setting is known.
 _LONG_KEYS = frozenset(
     {
         "connections.max.idle.ms",
@@ -72,7 +71,7 @@ _LONG_KEYS = frozenset(
 _LIST_KEYS = frozenset({"advertised.listeners", "group.consumer.assignors", "listeners"})
 _MINUTE_MS = 60_000
 
-# Settings of topics that have another name where they are the broker's own.
+# Settings of topics whose names differ from the broker's default for them.
 _NAMES_OF_TOPIC_SETTINGS = {
     "cleanup.policy": "log.cleanup.policy",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
@@ -85,7 +84,7 @@ _NAMES_OF_TOPIC_SETTINGS = {
     "retention.ms": "log.retention.ms",
     "segment.bytes": "log.segment.bytes",
 }
-# Kafka's defaults that are true here, whatever a topic sets.
+# Kafka's defaults of settings that no topic can change here.
 _AS_IT_IS: dict[str, object] = {
     "compression.type": "producer",
     "min.insync.replicas": 1,
@@ -98,7 +97,7 @@ _AS_IT_IS: dict[str, object] = {
 def describe_configs(
     broker: BrokerContext, request: DescribeConfigsRequest, _caller: Caller
 ) -> DescribeConfigsResponse:
-    """Return the settings of topics, of the broker and of groups; nothing else has any here."""
+    """Return the settings of topics, groups and the broker, the only resources that have any."""
     results = (_describe(broker, resource) for resource in request.resources)
     if not request.include_synonyms:
         results = (replace(each, configs=_without_synonyms(each.configs)) for each in results)
@@ -114,7 +113,7 @@ def _without_synonyms(
 def list_config_resources(
     broker: BrokerContext, request: ListConfigResourcesRequest, caller: Caller
 ) -> ListConfigResourcesResponse:
-    """Name what can be asked for its settings; before version 1 that was client metrics alone."""
+    """List the resources that have settings; before version 1, that is client metrics alone."""
     named: dict[int, Iterable[str]] = {
         TOPIC: broker.data.topics,
         BROKER: (str(NODE_ID),),
@@ -157,7 +156,7 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
         configs = _of_group(broker, name)
     else:
         code = ErrorCode.INVALID_REQUEST
-        message = f"nothing of type {resource.resource_type} is called {name!r} here"
+        message = f"there is no resource {name!r} of type {resource.resource_type}"
     wanted = resource.configuration_keys
     return DescribeConfigsResult(
         error_code=code,
@@ -169,7 +168,7 @@ def _describe(broker: BrokerContext, resource: DescribeConfigsResource) -> Descr
 
 
 def own_settings(broker: BrokerContext, kind: int, name: str) -> Mapping[str, str]:
-    """Return what a topic or a group has set for itself."""
+    """Return the settings of a topic or a group itself."""
     if kind == TOPIC:
         topic = broker.data.topics.get(name)
         return {} if topic is None else topic.configs
@@ -179,7 +178,7 @@ def own_settings(broker: BrokerContext, kind: int, name: str) -> Mapping[str, st
     return {}
 
 
-# A setting's values, each with its name where it was set and which place that is; the first holds.
+# The values of a setting, each with its name and source; the first one applies.
 _Layers = list[tuple[str, object, int]]
 
 
@@ -199,7 +198,7 @@ def _of_topic(broker: BrokerContext, topic: Topic) -> dict[str, DescribeConfigsR
 
 
 def _usual_of_topics(config: LogConfig) -> dict[str, object]:
-    """What a topic has that sets nothing itself."""
+    """Return the settings of a topic that has none of its own."""
     policies = {"compact": config.compact, "delete": config.delete}
     return _AS_IT_IS | {
         "cleanup.policy": tuple(name for name, is_on in policies.items() if is_on),
@@ -230,13 +229,13 @@ def _of_broker(broker: BrokerContext) -> dict[str, DescribeConfigsResourceResult
 
 
 def _layers(name: str, value: object, usual: object) -> _Layers:
-    """What the broker was started with, if that is anything else than the usual."""
+    """Return the broker's configured value, if it is not the default."""
     started_with = [] if value == usual else [(name, value, _STATIC_BROKER_SOURCE)]
     return [*started_with, (name, usual, _DEFAULT_SOURCE)]
 
 
 def _of_group(broker: BrokerContext, name: str) -> dict[str, DescribeConfigsResourceResult]:
-    """What a consumer group may set for itself (KIP-848), and what holds while it does not."""
+    """Return the settings that a consumer group may have (KIP-848), with their current values."""
     config, usual = broker.config, BrokerConfig()
     shard = broker.coordinator.shards[broker.coordinator.shard_of(name)]
     own = shard.log.group_configs.get(name) or groups.NO_CONFIGS
@@ -272,7 +271,7 @@ def _settings(
 
 
 def _type(name: str, value: object) -> int:
-    """Return the number of a setting's type; what has no value could have a text."""
+    """Return the number of a setting's type; a setting without a value is a string."""
     if name in SETTINGS:
         return SETTINGS[name].kind
     if isinstance(value, int) and not isinstance(value, bool):
@@ -285,7 +284,7 @@ def _type(name: str, value: object) -> int:
 
 
 def _text(value: object) -> str | None:
-    """Return a value as Kafka writes it."""
+    """Format a value as Kafka does."""
     if value is None:
         return None
     if isinstance(value, tuple):

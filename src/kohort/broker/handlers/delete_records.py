@@ -1,4 +1,4 @@
-"""DeleteRecords: let a partition begin at a later offset (KIP-107)."""
+"""DeleteRecords: move the start of a partition to a later offset (KIP-107)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _THE_END = -1
 def delete_records(
     broker: BrokerContext, request: DeleteRecordsRequest, _caller: Caller
 ) -> DeleteRecordsResponse:
-    """Move the start of partitions; it is on disk before the answer goes out."""
+    """Move the start of partitions; the change is on disk before the response is sent."""
     topics = tuple(
         DeleteRecordsTopicResult(
             name=topic.name,
@@ -34,7 +34,7 @@ def delete_records(
 
 
 def _once(topic: DeleteRecordsTopic) -> Iterable[DeleteRecordsPartition]:
-    """Return the partitions; of one that is named twice, what is said last."""
+    """Return the partitions; for one that is named twice, the last request."""
     return {wanted.partition_index: wanted for wanted in topic.partitions}.values()
 
 
@@ -53,12 +53,12 @@ def _one(
 
 def _delete(broker: BrokerContext, topic: str, wanted: DeleteRecordsPartition) -> int:
     if topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the offsets topic is the broker's own")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal")
     log = broker.log(topic, wanted.partition_index)
     if not log.config.delete:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted, not deleted from")
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} does not have cleanup.policy=delete")
     before = log.log_end_offset if wanted.offset == _THE_END else wanted.offset
     if before < 0:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no offset {before}")
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} does not exist")
     log.delete_records(before)
     return log.log_start_offset

@@ -25,9 +25,9 @@ from kohort.wire.messages.list_offsets import (
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
-# KIP-1005 and KIP-1023: what is in tiered storage, or waits to be. There is none here.
+# KIP-1005 and KIP-1023: offsets in tiered storage, or waiting for upload. There is none here.
 LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
-# The version of the request that brought each of these; other numbers below 0 mean nothing.
+# The request version that introduced each of these; other negative numbers are invalid.
 _SINCE = {
     LATEST: 0,
     EARLIEST: 0,
@@ -39,7 +39,7 @@ _SINCE = {
 _NO_EPOCH = -1
 READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
-"""Without transactions there is nothing between them; Kafka fails at any other number."""
+"""Read uncommitted and read committed; Kafka rejects any other number."""
 
 
 def list_offsets(
@@ -113,7 +113,7 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
 
 
 def _committed(log: PartitionLog, wanted: int, offset: int, timestamp: int) -> tuple[int, int]:
-    """Return what a reader of committed records may see: only what is before the stable offset."""
+    """Return an offset as a reader of committed records sees it: at most the last stable one."""
     if wanted == LATEST:
         return log.last_stable_offset, timestamp
     is_found = wanted >= 0 or wanted == MAX_TIMESTAMP
@@ -121,7 +121,7 @@ def _committed(log: PartitionLog, wanted: int, offset: int, timestamp: int) -> t
 
 
 def _log(broker: BrokerContext, name: str, number: int, known_epoch: int) -> PartitionLog:
-    """Return a partition's log, if the client's idea of who leads it is ours (KIP-320)."""
+    """Return a partition's log, if the client has the right leader epoch (KIP-320)."""
     log = broker.log(name, number)
     if known_epoch > LEADER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -133,7 +133,7 @@ def _log(broker: BrokerContext, name: str, number: int, known_epoch: int) -> Par
 def offset_for_leader_epoch(
     broker: BrokerContext, request: OffsetForLeaderEpochRequest, _caller: Caller
 ) -> OffsetForLeaderEpochResponse:
-    """Say where an epoch ended (KIP-320): there is one, and it ends where the log does."""
+    """Return the end offset of an epoch (KIP-320): the only epoch ends at the end of the log."""
     topics = tuple(
         OffsetForLeaderTopicResult(
             topic=topic.topic,

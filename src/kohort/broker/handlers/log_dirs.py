@@ -1,4 +1,4 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: one directory holds everything (KIP-113)."""
+"""DescribeLogDirs and AlterReplicaLogDirs: all logs are in one directory (KIP-113)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kohort.wire.messages.log_dirs import (
 def describe_log_dirs(
     broker: BrokerContext, request: DescribeLogDirsRequest, _caller: Caller
 ) -> DescribeLogDirsResponse:
-    """Say how large partitions are on disk, and how large the disk is."""
+    """Return the sizes of partitions on disk, and that of the disk."""
     data = broker.data
     asked: dict[str, set[int]]
     if request.topics is None:
@@ -55,7 +55,7 @@ def _described(broker: BrokerContext, asked: Mapping[str, Iterable[int]]) -> Des
 
 
 def _topic(broker: BrokerContext, name: str, numbers: Iterable[int]) -> DescribeLogDirsTopic:
-    """Leave out what there is not, as Kafka does."""
+    """Describe the partitions that exist, and leave out others as Kafka does."""
     partitions = (TopicPartition(name, number) for number in numbers)
     sizes = (
         DescribeLogDirsPartition(
@@ -73,7 +73,7 @@ def _topic(broker: BrokerContext, name: str, numbers: Iterable[int]) -> Describe
 def alter_replica_log_dirs(
     broker: BrokerContext, request: AlterReplicaLogDirsRequest, _caller: Caller
 ) -> AlterReplicaLogDirsResponse:
-    """Let everything stay where it is, and refuse any other place."""
+    """Accept the current directory, and reject any other."""
     topics = (
         AlterReplicaLogDirTopicResult(
             topic_name=topic.name,

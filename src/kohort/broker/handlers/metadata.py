@@ -1,4 +1,4 @@
-"""Metadata and DescribeCluster: where things are."""
+"""Metadata and DescribeCluster: topics, partitions and the broker's address."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from kohort.wire.messages.metadata import (
 
 _BROKERS, _CONTROLLERS = 1, 2
 _MADE_AT_ONCE = 100
-_BY_ID_SINCE = 12  # the version since which a topic may be asked for by its id
+_BY_ID_SINCE = 12  # the version in which topic ids were added to requests
 
 
 def metadata(broker: BrokerContext, request: MetadataRequest, caller: Caller) -> MetadataResponse:
-    """Describe the topics asked for, making unknown ones where client and broker permit it."""
+    """Describe the requested topics; create unknown ones if client and broker permit it."""
     if caller.version < _BY_ID_SINCE and _asks_by_id(request):
         return _asked_too_early(request)
     host, port = broker.address
@@ -66,14 +66,14 @@ def _asks_by_id(request: MetadataRequest) -> bool:
 
 
 def _asked_too_early(request: MetadataRequest) -> MetadataResponse:
-    """Refuse all of a request that asks by ids in a version that has them only in its answers."""
+    """Reject a request with topic ids in a version that has them only in responses."""
     code = ErrorCode.INVALID_REQUEST
     topics = (_error(code, each.name or "", each.topic_id) for each in request.topics or ())
     return MetadataResponse(brokers=(), topics=tuple(topics))
 
 
 def _asked_for(broker: BrokerContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
-    """Describe topics by their ids; by their names without ids."""
+    """Describe topics by id, or by name if the request has no ids."""
     asked = request.topics or ()
     ids = dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_UUID)
     if ids:
@@ -103,10 +103,10 @@ def _by_name(broker: BrokerContext, name: str | None) -> MetadataResponseTopic:
 
 
 def _make_missing(broker: BrokerContext, wanted: Iterable[str | None]) -> None:
-    """Make the topics that a client wants to use; they are there with the answer.
+    """Create the topics that a client wants to use; the response contains them.
 
-    Kafka answers that they are not there yet, and every client asks again (decision 0017). So it
-    does here for what cannot be made, and for too many at once.
+    Kafka answers that they do not exist yet, and clients ask again (decision 0017). This broker
+    does the same for topics that cannot be created, and for too many at once.
     """
     missing = (name for name in wanted if name and name not in broker.data.topics)
     new: NewTopics | None = None
@@ -148,7 +148,7 @@ def _partitions(numbers: Iterable[int]) -> Iterable[MetadataResponsePartition]:
 def describe_cluster(
     broker: BrokerContext, request: DescribeClusterRequest, _caller: Caller
 ) -> DescribeClusterResponse:
-    """Name the one broker there is; there is no other controller (KIP-919)."""
+    """Return the only broker; there is no separate controller (KIP-919)."""
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(

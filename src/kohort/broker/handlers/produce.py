@@ -1,4 +1,4 @@
-"""Produce: append batches, of transactions too."""
+"""Produce: append batches, including transactional ones."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from kohort.wire.messages.produce import (
 from kohort.wire.records import parse_header
 
 _ACKS = (-1, 0, 1)
-_JOINS_SINCE = 12  # version of Produce from which on writing is enough to join (KIP-890)
+_JOINS_SINCE = 12  # since this version of Produce, a write joins the transaction (KIP-890)
 _ABORTABLE_SINCE = 11
-# What a partition's leader says for an error of the transaction coordinator, as Kafka's does.
+# For each error of the transaction coordinator, the error in the response, as in Kafka.
 _JOIN_ERRORS = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -35,16 +35,16 @@ _JOIN_ERRORS = {
 
 
 class _Named:
-    """Names the records that were refused (KIP-467): so many in one answer.
+    """Lists refused records in a response (KIP-467), up to a limit.
 
-    Without a limit a small request, well compressed, would have an answer of gigabytes.
+    Without a limit, a small, well-compressed request could cause a response of gigabytes.
     """
 
     def __init__(self) -> None:
         self._left = MOST_NAMED
 
     def records_of(self, error: KafkaError) -> tuple[BatchIndexAndErrorMessage, ...]:
-        """Return the records that an error is about, as far as there is room for them."""
+        """Return the records that an error refers to, up to the remaining limit."""
         if not isinstance(error, RefusedRecordsError):
             return ()
         indexes = error.indexes[: self._left]
@@ -58,9 +58,9 @@ class _Named:
 def produce(
     broker: BrokerContext, request: ProduceRequest, caller: Caller
 ) -> ProduceResponse | None:
-    """Append batches; the answer comes once they are with the operating system.
+    """Append batches; answer once they are with the operating system.
 
-    With acks=0 there is no answer. With one node acks=1 and acks=all are the same.
+    With acks=0 there is no response. With a single node, acks=1 and acks=all are the same.
 
     Raises:
         RemoteProtocolError: A batch with acks=0 was refused; the connection is closed.
@@ -72,13 +72,13 @@ def produce(
         return ProduceResponse(responses=topics)
     failed = [part for topic in topics for part in topic.partition_responses if part.error_code]
     if failed:
-        # No other way is left to tell the client that it should look where its partitions are.
+        # There is no other way to make the client refresh its metadata.
         raise RemoteProtocolError(f"produced without acknowledgement: {failed[0].error_message}")
     return None
 
 
 def _last_of_each(data: tuple[TopicProduceData, ...]) -> list[TopicProduceData]:
-    """Return what is for each topic; of a partition that is named twice the last, as in Kafka."""
+    """Return the data of each topic; for a partition that is named twice the last, as in Kafka."""
     topics: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
     for topic in data:
         partitions = topics.setdefault((topic.name, topic.topic_id), {})
@@ -124,9 +124,7 @@ def _append(
     if request.acks not in _ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if topic.name in INTERNAL_TOPICS:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, "what coordinators remember is not for clients"
-        )
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients cannot write to {topic.name}")
     if not 0 <= data.index < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = TopicPartition(topic.name, data.index)
@@ -152,14 +150,14 @@ def _join(
     records: Buffer,
     version: int,
 ) -> None:
-    """Make sure that a batch of a transaction is written to a partition that takes part (KIP-890).
+    """Ensure that a transactional batch is written to a partition of the transaction (KIP-890).
 
-    What the log has of a transaction that is open has been looked at before.
+    The log was already checked for an open transaction.
     """
     try:
         header = parse_header(records)
     except RemoteProtocolError:
-        return  # the log says what is wrong with it
+        return  # the log rejects it with the reason
     by = Producer(header.producer_id, header.producer_epoch)
     if not header.is_transactional or log.producers.is_open(by.producer_id, by.epoch):
         return
@@ -174,7 +172,7 @@ def _join(
             code = ErrorCode.NOT_ENOUGH_REPLICAS
         raise KafkaError(code, error.message) from error
     if implied and header.base_sequence > 0 and not log.producers.has_batches(by.producer_id):
-        # each epoch of such a producer counts from 0, so a batch before this one is missing
+        # each epoch of this producer starts at 0, so an earlier batch is missing
         text = f"{by} begins with sequence number {header.base_sequence}"
         raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
 

@@ -23,7 +23,7 @@ from kohort.wire.messages.transactions import (
     TransactionTopic,
 )
 
-# What Kafka calls the states of a transaction; only these can be asked for.
+# Kafka's names of transaction states, which are the only valid filters.
 _STATES = frozenset({*(state.value for state in TransactionState), "PrepareEpochFence"})
 _QUIET = re2.Options()
 _QUIET.log_errors = False
@@ -32,7 +32,7 @@ _QUIET.log_errors = False
 def describe_producers(
     broker: BrokerContext, request: DescribeProducersRequest, _caller: Caller
 ) -> DescribeProducersResponse:
-    """Name the idempotent producers that each partition remembers."""
+    """List the idempotent producers whose state each partition has."""
     topics = (
         DescribeProducersTopicResponse(
             name=topic.name,
@@ -48,7 +48,7 @@ def describe_producers(
 def _partition(broker: BrokerContext, topic: str, number: int) -> DescribeProducersPartition:
     try:
         if not is_legal(topic):
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no topic's name")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not a topic name")
         producers = broker.log(topic, number).producers
     except KafkaError as error:
         return DescribeProducersPartition(
@@ -76,7 +76,7 @@ def _partition(broker: BrokerContext, topic: str, number: int) -> DescribeProduc
 def list_transactions(
     broker: BrokerContext, request: ListTransactionsRequest, _caller: Caller
 ) -> ListTransactionsResponse:
-    """Name the transactional producers that pass all filters."""
+    """List the transactional producers that match all filters."""
     unknown = tuple(state for state in request.state_filters if state not in _STATES)
     try:
         pattern = re2.compile(request.transactional_id_pattern or ".*", _QUIET)
@@ -119,7 +119,7 @@ def _passes(each: Transaction, request: ListTransactionsRequest, now_ms: int) ->
 def describe_transactions(
     broker: BrokerContext, request: DescribeTransactionsRequest, _caller: Caller
 ) -> DescribeTransactionsResponse:
-    """Say how far each transaction is."""
+    """Return the state of each transaction."""
     known = broker.transactions.known
     states = (_described(name, known.get(name)) for name in request.transactional_ids)
     return DescribeTransactionsResponse(transaction_states=tuple(states))

@@ -1,4 +1,4 @@
-"""Elections and reassignments where one broker holds and leads every partition."""
+"""Elections and reassignments in a cluster with one broker, which leads every partition."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NOT_NEEDED = "Leader election not needed for topic partition."
 def elect_leaders(
     broker: BrokerContext, request: ElectLeadersRequest, caller: Caller
 ) -> ElectLeadersResponse:
-    """Say that each partition has the leader it should have.
+    """Answer that each partition has its preferred leader.
 
-    Asked for all partitions, Kafka names those of which something else is to be said: none.
+    Asked for all partitions, Kafka lists only those with another result: none.
     """
     is_known = request.election_type in _ELECTION_TYPES
     if request.topic_partitions is None:
@@ -57,7 +57,7 @@ def _no_such_election(number: int) -> PartitionResult:
     return PartitionResult(
         partition_id=number,
         error_code=ErrorCode.INVALID_REQUEST,
-        error_message="there is no election of this type",
+        error_message="unknown election type",
     )
 
 
@@ -72,7 +72,7 @@ def _elected(broker: BrokerContext, topic: str, number: int) -> PartitionResult:
 def alter_partition_reassignments(
     broker: BrokerContext, request: AlterPartitionReassignmentsRequest, _caller: Caller
 ) -> AlterPartitionReassignmentsResponse:
-    """Leave each partition where it is, and refuse any other place."""
+    """Accept the current replica, and reject any other."""
     responses = (
         ReassignableTopicResponse(
             name=topic.name,
@@ -96,7 +96,7 @@ def _reassigned(
     elif wanted.replicas is None:
         code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     elif wanted.replicas != (NODE_ID,):
-        code, message = ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is only broker {NODE_ID}"
+        code, message = ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {NODE_ID}"
     return ReassignablePartitionResponse(
         partition_index=wanted.partition_index, error_code=code, error_message=message
     )
@@ -105,5 +105,5 @@ def _reassigned(
 def list_partition_reassignments(
     _broker: BrokerContext, _request: ListPartitionReassignmentsRequest, _caller: Caller
 ) -> ListPartitionReassignmentsResponse:
-    """Name no moves, for there is nowhere to move to."""
+    """Return no reassignments, as there is only one broker."""
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, topics=())

@@ -1,4 +1,4 @@
-"""SCRAM credentials of users: which there are, and changes of them (KIP-554)."""
+"""SCRAM credentials of users: description and changes (KIP-554)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_ITERATIONS = 16_384
 def describe_user_scram_credentials(
     broker: BrokerContext, request: DescribeUserScramCredentialsRequest, _caller: Caller
 ) -> DescribeUserScramCredentialsResponse:
-    """Say which mechanisms users can use, and with how many iterations."""
+    """Return the mechanisms of users, with their iterations."""
     known = broker.credentials.described()
     asked = Counter(user.name for user in request.users or ()) or Counter(known.keys())
     results = (_described(name, times, known.get(name, {})) for name, times in asked.items())
@@ -43,7 +43,7 @@ def _described(
 ) -> DescribeUserScramCredentialsResult:
     code, message = ErrorCode.NONE, None
     if times > 1:
-        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{name!r} is asked for {times} times"
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{name!r} is named {times} times"
     elif not mechanisms:
         code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{name!r} has no SCRAM credential"
     infos = () if code else mechanisms.items()
@@ -61,7 +61,7 @@ def _described(
 def alter_user_scram_credentials(
     broker: BrokerContext, request: AlterUserScramCredentialsRequest, _caller: Caller
 ) -> AlterUserScramCredentialsResponse:
-    """Change what users log in with; a user may be named once."""
+    """Change the credentials of users; each user may be named once."""
     problems: dict[str, Problem] = {}
     good: dict[str, Change] = {}
     changes: list[Change] = [*request.deletions, *request.upsertions]
@@ -71,7 +71,7 @@ def alter_user_scram_credentials(
         problem: Problem | None = _problem(change, broker.credentials)
         if change.name in good:
             del good[change.name]
-            problem = ErrorCode.DUPLICATE_RESOURCE, "a user can be changed once in a request"
+            problem = ErrorCode.DUPLICATE_RESOURCE, "a request can change each user only once"
         if problem is None:
             good[change.name] = change
         else:
@@ -98,9 +98,9 @@ def _problem(change: Change, credentials: Credentials) -> Problem | None:
     unacceptable = ErrorCode.UNACCEPTABLE_CREDENTIAL
     mechanism = _MECHANISMS.get(change.mechanism)
     if not change.name:
-        return unacceptable, "the name of a user must not be empty"
+        return unacceptable, "the user name must not be empty"
     if mechanism is None:
-        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"{change.mechanism} is no SCRAM mechanism"
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"unknown SCRAM mechanism {change.mechanism}"
     if isinstance(change, ScramCredentialDeletion):
         if credentials.has((change.name, mechanism)):
             return None
@@ -109,7 +109,7 @@ def _problem(change: Change, credentials: Credentials) -> Problem | None:
         allowed = f"{ITERATIONS} to {_MAX_ITERATIONS} are allowed"
         return unacceptable, f"{change.iterations} iterations: {allowed}"
     if not change.salted_password:
-        return ErrorCode.UNKNOWN_SERVER_ERROR, None  # as Apache Kafka, which fails at it
+        return ErrorCode.UNKNOWN_SERVER_ERROR, None  # as in Apache Kafka, which fails here
     return None
 
 

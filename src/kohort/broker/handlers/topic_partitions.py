@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics in the order of their names, a page at a time (KIP-966)."""
+"""DescribeTopicPartitions: topics sorted by name, one page at a time (KIP-966)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARTITIONS_PER_PAGE = 2_000
 def describe_topic_partitions(
     broker: BrokerContext, request: DescribeTopicPartitionsRequest, caller: Caller
 ) -> DescribeTopicPartitionsResponse:
-    """Describe topics from the cursor on, and say where the next page begins."""
+    """Describe topics from the cursor on, and return the cursor of the next page."""
     asked = {each.name for each in request.topics}
     cursor = request.cursor or Cursor(topic_name="", partition_index=0)
     strays = bool(asked and request.cursor) and cursor.topic_name not in asked

@@ -32,10 +32,10 @@ from kohort.wire.messages.topics import (
 )
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-# Each partition is a directory once it is used; a typing error should not make a million.
+# Each partition in use is a directory; a typing error should not create a million.
 _MAX_PARTITIONS = 10_000
 _TOPIC_CONFIG_SOURCE = 1
-_NO_ASSIGNMENT = f"the only replica that a partition can have is on broker {NODE_ID}"
+_NO_ASSIGNMENT = f"the only possible replica of a partition is on broker {NODE_ID}"
 
 
 def is_legal(name: str) -> bool:
@@ -44,24 +44,24 @@ def is_legal(name: str) -> bool:
 
 
 class NewTopics:
-    """Topics that one request makes: looked at one by one, and written to disk together."""
+    """Topics that one request creates: checked one by one, and written to disk together."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        """Start without any."""
+        """Start without topics."""
         self._broker = broker
         self._made: list[Topic] = []
         self._partitions = 0
-        # In the names of metrics a dot is an underscore.
+        # Names of metrics have underscores instead of dots.
         self._taken = {name.replace(".", "_"): name for name in broker.data.topics}
 
     def check_name(self, name: str) -> None:
-        """Make sure that a new topic may have this name.
+        """Check that a new topic may have this name.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS.
         """
         if not is_legal(name):
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no name of a topic")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic name")
         if name in self._broker.data.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         other = self._taken.get(name.replace(".", "_"))
@@ -70,7 +70,7 @@ class NewTopics:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     def add(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Return a topic that is there once all are stored; its settings were checked.
+        """Return a topic that exists once all are stored; its settings have been checked.
 
         Raises:
             KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS or
@@ -78,10 +78,10 @@ class NewTopics:
         """
         self.check_name(name)
         if partitions < 1:
-            message = f"{partitions} is no number of partitions"
+            message = f"{partitions} is not a valid number of partitions"
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
         if self._partitions + partitions > _MAX_PARTITIONS:
-            message = f"more than {_MAX_PARTITIONS} partitions at once"
+            message = f"more than {_MAX_PARTITIONS} partitions in one request"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
         topic = Topic(name, uuid.uuid4(), partitions, dict(configs))
         self._made.append(topic)
@@ -90,10 +90,10 @@ class NewTopics:
         return topic
 
     def store(self) -> None:
-        """Write them to disk.
+        """Write the topics to disk.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, and there is none of them.
+            KafkaError: KAFKA_STORAGE_ERROR, and no topic is created.
         """
         self._broker.data.add_topics(self._made)
 
@@ -104,7 +104,7 @@ class NewTopics:
 def create_topics(
     broker: BrokerContext, request: CreateTopicsRequest, _caller: Caller
 ) -> CreateTopicsResponse:
-    """Create topics, or only say whether they could be."""
+    """Create topics, or only check whether they can be created."""
     counted = Counter(topic.name for topic in request.topics)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results = [_not_created(name, twice) for name, count in counted.items() if count > 1]
@@ -131,16 +131,16 @@ def _create(broker: BrokerContext, new: NewTopics, wanted: CreatableTopic) -> Cr
 def _number_of_partitions(broker: BrokerContext, wanted: CreatableTopic) -> int:
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            message = "partitions and replicas are counted, or named one by one, but not both"
+            message = "use either the numbers of partitions and replicas, or assignments, not both"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         numbers = sorted(each.partition_index for each in wanted.assignments)
         if numbers != [*range(len(numbers))]:
-            message = "partitions are numbered from 0, each once"
+            message = "assignments must be for partitions numbered from 0, each once"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         _check_replicas(each.broker_ids for each in wanted.assignments)
         return len(numbers)
     if wanted.replication_factor not in (-1, 1):
-        message = "there is one broker, so the replication factor is 1"
+        message = "there is only one broker, so the replication factor must be 1"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     return broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
 
@@ -162,7 +162,7 @@ def _configs(wanted: CreatableTopic) -> dict[str, str]:
 
 
 def check_configs(configs: Mapping[str, str]) -> None:
-    """Make sure that a topic may have these settings.
+    """Check that a topic may have these settings.
 
     Raises:
         KafkaError: INVALID_CONFIG.
@@ -206,7 +206,7 @@ def _created(topic: Topic) -> CreatableTopicResult:
 def delete_topics(
     broker: BrokerContext, request: DeleteTopicsRequest, _caller: Caller
 ) -> DeleteTopicsResponse:
-    """Delete topics by name or id, with their records and the positions groups had in them."""
+    """Delete topics by name or id, with their records and the committed offsets of groups."""
     wanted = [*request.topics]
     wanted += [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
     counted = Counter(wanted)
@@ -232,13 +232,13 @@ def _delete_together(broker: BrokerContext, doomed: Mapping[str, Topic]) -> None
 def _delete(
     broker: BrokerContext, doomed: dict[str, Topic], state: DeleteTopicState, times: int
 ) -> DeletableTopicResult:
-    """Say what will become of a topic, and put it among the doomed if it can be deleted."""
+    """Return the result for a topic, and add it to `doomed` if it can be deleted."""
     result = DeletableTopicResult(
         name=state.name, topic_id=state.topic_id, error_code=ErrorCode.NONE
     )
     try:
         if times > 1 or (state.name is None) == (state.topic_id == ZERO_UUID):
-            message = "a topic is named once, by its name or by its id"
+            message = "name each topic once, by its name or its id"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         topic = _to_delete(broker, state)
     except KafkaError as error:
@@ -261,17 +261,17 @@ def _to_delete(broker: BrokerContext, state: DeleteTopicState) -> Topic:
     if topic is None:
         raise KafkaError(missing, "the topic does not exist")
     if topic.name in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the offsets topic is the broker's own")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is internal")
     return topic
 
 
-# ------------------------------------------------------------------------------------- grow
+# ------------------------------------------------------------------------- create partitions
 
 
 def create_partitions(
     broker: BrokerContext, request: CreatePartitionsRequest, _caller: Caller
 ) -> CreatePartitionsResponse:
-    """Give topics more partitions; they never get fewer."""
+    """Add partitions to topics; their number never decreases."""
     counted = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if counted[topic.name] == 1]
     repeated = tuple(
@@ -312,7 +312,7 @@ def _grown(broker: BrokerContext, wanted: CreatePartitionsTopic) -> Topic:
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
     if not topic.partitions < wanted.count <= _MAX_PARTITIONS:
-        message = f"{topic.name} has {topic.partitions} partitions; it can only get more"
+        message = f"{topic.name} has {topic.partitions} partitions; the number can only increase"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     if wanted.assignments is not None:
         if len(wanted.assignments) != wanted.count - topic.partitions:

@@ -1,4 +1,4 @@
-"""What a transactional producer asks: to begin, to take part, and to end (KIP-98, 360, 890)."""
+"""Requests of transactional producers: begin, add partitions, and end (KIP-98, 360, 890)."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from kohort.wire.records.marker import Marker
 
 _BATCHED_SINCE = 4  # of AddPartitionsToTxn
 _RENEWS_SINCE = 5  # of EndTxn (KIP-890)
-_ABORTABLE_SINCE, _JOINS_SINCE = 4, 5  # of TxnOffsetCommit: from 5 on storing is enough to join
+_ABORTABLE_SINCE, _JOINS_SINCE = 4, 5  # of TxnOffsetCommit: since 5, a commit joins by itself
 
 
-# ---------------------------------------------------------------------------------- to begin
+# ------------------------------------------------------------------------------------ begin
 
 
 def init_producer_id(
     broker: BrokerContext, request: InitProducerIdRequest, caller: Caller
 ) -> InitProducerIdResponse:
-    """Give a producer a number and an epoch; one that has no name gets another number each time."""
+    """Return a producer id and epoch; without a transactional id, a fresh id each time."""
     knows_one_half = (request.producer_id >= 0) != (request.producer_epoch >= 0)
     name = request.transactional_id
     if knows_one_half or name == "":
@@ -101,19 +101,19 @@ def _no_producer_id(code: int) -> InitProducerIdResponse:
 
 
 def _fenced(error: int, version: int, *, since: int) -> int:
-    """Return what a client of an older version knows for PRODUCER_FENCED (KIP-588)."""
+    """Return the error for PRODUCER_FENCED that the client's version knows (KIP-588)."""
     if error == ErrorCode.PRODUCER_FENCED and version < since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
-# ------------------------------------------------------------------------------ to take part
+# --------------------------------------------------------------------------- add partitions
 
 
 def add_partitions(
     broker: BrokerContext, request: AddPartitionsToTxnRequest, caller: Caller
 ) -> AddPartitionsToTxnResponse:
-    """Have partitions join a transaction; from version 4 on for several, as brokers ask it."""
+    """Add partitions to a transaction; since version 4 to several, in requests of brokers."""
     if caller.version >= _BATCHED_SINCE:
         results = (
             AddPartitionsToTxnResult(
@@ -140,7 +140,7 @@ def _added(
     asked: AddPartitionsToTxnTransaction,
     shown: Callable[[int], int] = lambda code: code,
 ) -> tuple[AddPartitionsToTxnTopicResult, ...]:
-    """Have all partitions join, or none: if one does not exist, the others are not attempted."""
+    """Add all partitions or none: if one does not exist, the others are not attempted."""
     wanted = [
         TopicPartition(each.name, number) for each in asked.topics for number in each.partitions
     ]
@@ -165,7 +165,7 @@ def _added(
 def _denied(
     asked: AddPartitionsToTxnTransaction, rights: Rights
 ) -> tuple[AddPartitionsToTxnTopicResult, ...]:
-    """Refuse all if the client may not write one of the topics: the others are not attempted."""
+    """Reject all partitions if the client may not write to one: the others are not attempted."""
     hidden = {
         t.name for t in asked.topics if not rights.may(Operation.WRITE, Resource.TOPIC, t.name)
     }
@@ -220,7 +220,7 @@ def _results(
 def add_offsets(
     broker: BrokerContext, request: AddOffsetsToTxnRequest, caller: Caller
 ) -> AddOffsetsToTxnResponse:
-    """Have the positions of a group join a transaction."""
+    """Add a group's offsets partition to a transaction."""
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     event = AddPartitions(
@@ -239,7 +239,7 @@ def _place_of(broker: BrokerContext, group_id: str) -> TopicPartition:
 def commit_offsets(
     broker: BrokerContext, request: TxnOffsetCommitRequest, caller: Caller
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-    """Store positions that count once the transaction commits (KIP-447)."""
+    """Commit offsets that take effect when the transaction commits (KIP-447)."""
     place = _place_of(broker, request.group_id)
     producer = Producer(request.producer_id, request.producer_epoch)
     known = _of_what_is_there(broker, request)
@@ -277,7 +277,7 @@ def _there(
 def _with_missing(
     broker: BrokerContext, request: TxnOffsetCommitRequest, done: TxnOffsetCommitResponse
 ) -> TxnOffsetCommitResponse:
-    """Add the partitions that we lack, each refused by itself."""
+    """Add the unknown partitions to the response, with an error each."""
     topics = []
     for asked, topic in zip(request.topics, done.topics, strict=True):
         there = {each.partition_index for each in _there(broker, asked)}
@@ -294,7 +294,7 @@ def _with_missing(
 
 
 def _of_commit(error: ErrorCode, version: int) -> ErrorCode:
-    """Return what a commit is answered for an error of the transaction coordinator, as by Kafka."""
+    """Return the error in a commit's response for an error of the transaction coordinator."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
@@ -304,13 +304,13 @@ def _of_commit(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
-# ------------------------------------------------------------------------------------ to end
+# -------------------------------------------------------------------------------------- end
 
 
 def end_transaction(
     broker: BrokerContext, request: EndTxnRequest, caller: Caller
 ) -> EndTxnResponse:
-    """Commit or abort; from version 5 on the producer goes on with another epoch (KIP-890)."""
+    """Commit or abort; since version 5 the producer continues with another epoch (KIP-890)."""
     name, producer = request.transactional_id, Producer(request.producer_id, request.producer_epoch)
     event: EndTransaction | EndAndRenew = EndTransaction(
         transactional_id=name, producer=producer, commits=request.committed
@@ -337,7 +337,7 @@ def end_transaction(
 def write_markers(
     broker: BrokerContext, request: WriteTxnMarkersRequest, _caller: Caller
 ) -> WriteTxnMarkersResponse:
-    """End transactions in partitions, as an administrator does with one that hangs (KIP-664)."""
+    """End transactions in partitions, as administrators do for hanging ones (KIP-664)."""
     results = (
         WritableTxnMarkerResult(
             producer_id=asked.producer_id,

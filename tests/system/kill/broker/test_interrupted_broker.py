@@ -113,7 +113,7 @@ def test_a_broker_that_is_stopped_while_it_starts_says_so(tmp_path: Path) -> Non
     eventually(lambda: made._background is not None or not starting.is_alive(), "it has begun")
     in_a_thread(made.stop)
     starting.join(LONG_S)
-    assert said in (["started"], ["this broker was stopped while it started"])
+    assert said in (["started"], ["this broker was stopped while it was starting"])
     assert not threads()
 
 
@@ -132,7 +132,7 @@ def test_a_broker_that_was_stopped_right_before_its_start_does_not_wait() -> Non
             said.append(str(error))
 
     in_a_thread(begin)
-    assert said == ["this broker was stopped while it started"]
+    assert said == ["this broker was stopped while it was starting"]
 
 
 def started(made: EmbeddedBroker) -> str:
