@@ -209,30 +209,12 @@ def _with_returns(lines: Iterator[str]) -> Iterator[str]:
             yield line
 
 
-# Public in the code, because other modules of kohort use it, and of no use to applications.
-INTERNAL = frozenset(
-    {
-        "core", "end", "end_at_exit", "farewell", "forked", "is_owned", "reader", "refuse_inside",
-        "take_back",
-    }
-)  # fmt: skip
-
-
-def skip_internal(*arguments: object) -> bool | None:
-    """Leave out what is not for applications."""
-    name, member = arguments[2:4]
-    function = getattr(member, "fget", member)
-    is_client = str(getattr(function, "__module__", "kohort.client")).startswith("kohort.client")
-    return True if name in INTERNAL and is_client else None
-
-
 def setup(app: Sphinx) -> None:
     """Connect the above."""
     load_lazy_names()
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Attributes"
-    app.connect("autodoc-skip-member", skip_internal)
     app.add_transform(Anchors)
     app.connect("source-read", add_contents)
     app.connect("source-read", draw_as_table)

@@ -42,7 +42,7 @@ def cooperative(bootstrap: str, group: str, **settings: object) -> AsyncConsumer
 
 
 def state_of(consumer: AsyncConsumer) -> MemberState:
-    membership = consumer.core.membership
+    membership = consumer._core.membership
     assert membership is not None
     state = membership.member.state
     assert isinstance(state, MemberState)

@@ -273,8 +273,8 @@ CONFIGS: dict[type, type[ClientConfig]] = {
     Managing: AdminConfig,
 }
 
-# For the faces of the clients, and what would end the client.
-INTERNAL = {"end", "sender", "close", "from_config", "refuse_inside"}
+# What would end the client, or make another one.
+LEFT_OUT = {"close", "from_config"}
 
 
 def calls() -> Iterator[tuple[type, str]]:
@@ -282,7 +282,7 @@ def calls() -> Iterator[tuple[type, str]]:
     for kind in KINDS:
         for name, method in inspect.getmembers(kind, inspect.isfunction):
             takes = len(inspect.signature(method).parameters) > 1
-            if not name.startswith("_") and name not in INTERNAL and takes:
+            if not name.startswith("_") and name not in LEFT_OUT and takes:
                 yield kind, name
 
 

@@ -11,7 +11,6 @@ import pytest
 import kohort.client
 from kohort import AdminClient, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from kohort.client import AsyncAdminClient
-from kohort.client.blocking.lifecycle import Owns
 from tests.broker.processes import eventually
 from tests.real_kafka import foreign
 
@@ -90,7 +89,6 @@ def test_the_docs_name_each_method_that_is_not_awaited(client: type, blocking: t
         name
         for name, method in inspect.getmembers(client, callable)
         if not name.startswith("_")
-        and not hasattr(Owns, name)  # not for applications
         and callable(getattr(blocking, name, None))
         and not inspect.iscoroutinefunction(method)
     }

@@ -89,7 +89,7 @@ class Case:
 
     async def remove(self, member: AsyncConsumer, by: AsyncConsumer) -> None:
         """Take a member out of its group; it hears of that with its next heartbeat."""
-        coordinator, gone = by.core.coordinator, member.member_id
+        coordinator, gone = by._core.coordinator, member.member_id
         assert coordinator is not None
         if self.protocol == "consumer":
             await coordinator.send(

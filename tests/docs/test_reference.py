@@ -12,10 +12,8 @@ from tests.docs import reference
 SITE = Path(__file__).parents[2] / "docs" / "site"
 EVERY = dict(reference.described())
 
-# Public in the code for other modules of kohort alone; docs/site/conf.py leaves them out, too.
+# Not made by applications.
 INTERNAL = {
-    "kohort.AsyncConsumer.refuse_inside",
-    "kohort.AsyncProducer.sender",
     "kohort.streams.Stream",  # made by `App.topic` and by steps
     "kohort.streams.Table",  # made by steps
     "kohort.streams.Table.check_joined",

@@ -332,7 +332,7 @@ def _is_completing(consumer: AsyncConsumer) -> bool:
 
 
 def _machine(consumer: AsyncConsumer) -> Any:
-    membership = consumer.core.membership
+    membership = consumer._core.membership
     assert membership is not None
     return membership.member
 

@@ -36,7 +36,7 @@ class Consumer:
 
     def __init__(self) -> None:
         self.done: list[tuple[object, ...]] = []
-        self.core = SimpleNamespace(cluster=Cluster("an-id"))
+        self._internals = SimpleNamespace(core=SimpleNamespace(cluster=Cluster("an-id")))
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset({PLACE})
@@ -274,7 +274,7 @@ class Cluster:
 def test_another_topic_of_the_name_is_not_read_from_the_former_position() -> None:
     async def play() -> None:
         consumer, states, inbox = Consumer(), States(), Inbox(10)
-        consumer.core.cluster = Cluster("another-id")
+        consumer._internals.core.cluster = Cluster("another-id")
         one = operating(consumer, states, inbox)
         one._do(OperatorEffects(session=None, reads=(Read(PARTITION, 116, "", 7),)))
         states.may_load.set()
@@ -295,7 +295,7 @@ def test_records_of_another_topic_of_the_name_are_not_processed() -> None:
         one._reads[PARTITION] = 7
 
         async def poll(_ms: int, _most: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-            consumer.core.cluster = Cluster("another-id")
+            consumer._internals.core.cluster = Cluster("another-id")
             return {PLACE: [record(116)]}
 
         cast("Any", consumer).poll = poll
@@ -313,7 +313,7 @@ def test_a_topic_that_the_brokers_never_know_is_waited_for_a_while_only(
 
     async def play() -> None:
         consumer = Consumer()
-        consumer.core.cluster = cluster = Cluster(None)
+        consumer._internals.core.cluster = cluster = Cluster(None)
         one = operating(consumer, States(), Inbox(10))
         assigned = asyncio.create_task(one.on_partitions_assigned(frozenset({PLACE})))
         done, _ = await asyncio.wait([assigned], timeout=20)

@@ -52,7 +52,7 @@ async def _asked(case: Case, by: str) -> None:
         else:
             one.instance._ask("learned 0_3")
             assert one.of(RebalanceAsked)
-        assert consumer.core.membership.member.session.rejoin is None
+        assert consumer._core.membership.member.session.rejoin is None
         HeldAssignor.gate.set()
         await one.until(lambda: one.of(TasksChanged)[-1].generation > generation)
 

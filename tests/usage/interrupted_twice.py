@@ -18,7 +18,7 @@ from kohort import Consumer
 from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 # Where the second Ctrl-C comes.
-TAKES_BACK = ("take_back", "_take_back")
+RESTORES = ("restore_undelivered", "_restore_undelivered")
 
 
 class Impatient:
@@ -35,7 +35,7 @@ class Impatient:
         return value
 
     def profile(self, frame: FrameType, event: str, _argument: object) -> None:
-        if self.presses == 1 and event == "call" and frame.f_code.co_name in TAKES_BACK:
+        if self.presses == 1 and event == "call" and frame.f_code.co_name in RESTORES:
             self.presses = 2
             sys.setprofile(None)
             signal.raise_signal(signal.SIGINT)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 
 from kohort.client import AsyncConsumer, RebalanceListener
+from kohort.client.consumer.aio import internals_of
 from kohort.client.net.transport import now_ms
 from kohort.errors import BrokerUnavailableError, KafkaError, KohortError
 from kohort.region.errors import SourceError
@@ -322,7 +323,7 @@ class Operating(RebalanceListener):
 
     def _counts(self) -> Map[str, int]:
         """Return how many partitions the group's topics have, by topic id."""
-        metadata = self._consumer.core.cluster.metadata
+        metadata = internals_of(self._consumer).core.cluster.metadata
         assigned = {each.topic for each in self._places}
         topics = map(metadata.topics.get, self._consumer.subscription() | assigned)
         return Map({str(each.topic_id): len(each.partitions) for each in topics if each})
@@ -333,7 +334,7 @@ class Operating(RebalanceListener):
         Raises:
             SourceError: The brokers do not know the topic in time.
         """
-        cluster = self._consumer.core.cluster
+        cluster = internals_of(self._consumer).core.cluster
         end = self._loop.time() + _APPEARS_S
         while (found := cluster.metadata.topic_id(topic)) is None:
             if self._loop.time() > end:

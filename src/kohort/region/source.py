@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.consumer.aio import internals_of
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.region.errors import SourceError
 from kohort.region.settings import ClientSettings, admin_settings
@@ -120,14 +121,14 @@ class Sources:
             SourceError: A topic was deleted, and may have been recreated since.
         """
         for name, known in self._known.items():
-            if self._consumer.core.cluster.metadata.topic_id(name) is None:
+            if internals_of(self._consumer).core.cluster.metadata.topic_id(name) is None:
                 self._miss(name)
             else:
                 self._missing.pop(name, None)
                 check_topic(self._consumer, known)
 
     def _miss(self, name: str) -> None:
-        cluster = self._consumer.core.cluster
+        cluster = internals_of(self._consumer).core.cluster
         now = time.monotonic()
         since, answers, last = self._missing.get(name, (now, 0, None))
         # A broker that starts or stops may name no broker, and no topic either.
@@ -148,7 +149,7 @@ def check_topic(consumer: AsyncConsumer, partition: RegionPartition) -> None:
     Raises:
         SourceError: The topic was recreated after the group had assigned it.
     """
-    found = consumer.core.cluster.metadata.topic_id(partition.topic)
+    found = internals_of(consumer).core.cluster.metadata.topic_id(partition.topic)
     if found is not None and str(found) != partition.topic_id:
         raise _remade(partition, str(found))
 

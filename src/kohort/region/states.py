@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kohort.client import AsyncConsumer, AsyncProducer
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.client.admin.values import NewTopic
+from kohort.client.consumer.aio import internals_of
 from kohort.errors import BrokerUnavailableError, ErrorCode, KafkaError, KohortError
 from kohort.region.errors import RegionStateError, StateLimitError
 from kohort.region.log.control import BROKERS_CLOCK, close_soon, state_topic
@@ -264,7 +265,7 @@ class StateTopic:
             while True:
                 if (
                     loop.time() > end
-                    and consumer.core.cluster.metadata.topic_id(self.topic) is None
+                    and internals_of(consumer).core.cluster.metadata.topic_id(self.topic) is None
                 ):
                     raise self._lost("the brokers do not know it any more")
                 for record in await self._polled(consumer):

@@ -102,7 +102,7 @@ def test_an_interrupt_takes_nothing_along() -> None:
         reader.poll(100)
     assert reader.is_undelivered
     for _ in range(2):  # another interrupt may end the first
-        reader.take_back()
+        reader.restore_undelivered()
     assert (a.position, b.position) == (0, 7)
     found = reader.poll(100)
     assert [each.offset for each in found[A]] == [0, 1]
@@ -201,7 +201,7 @@ def test_what_was_passed_over_does_not_come_back_with_the_end_of_a_loop() -> Non
     assert reader.next() is None
     a.chunks.append(fetched(10, 11))
     a.take_chunk()
-    reader.take_back()
+    reader.restore_undelivered()
     assert a.position == 10
     assert [record.offset for record in iter(reader.next, None)] == [10, 11]
 
@@ -217,7 +217,7 @@ def test_a_poll_without_records_takes_nothing_back(take: Callable[[Reader], obje
     reader = Reader(partitions, ConsumerConfig())
     with pytest.raises(RemoteProtocolError):
         take(reader)
-    reader.take_back()
+    reader.restore_undelivered()
     assert a.position == 10
 
 
@@ -228,7 +228,7 @@ def test_what_was_set_aside_meanwhile_follows_what_is_taken_back() -> None:
     reader.poll(9)
     a.chunks.append(fetched(2))
     a.take_chunk()
-    reader.take_back()
+    reader.restore_undelivered()
     assert [record.offset for record in reader.poll(9)[A]] == [0, 1]
     a.take_chunk()
     assert [record.offset for record in reader.poll(9)[A]] == [2]

@@ -177,7 +177,7 @@ def test_a_close_that_a_handler_interrupts_can_be_done_again(bootstrap: str) -> 
     before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
 
     def interrupt() -> None:
-        while not producer._core._is_closed:
+        while not producer._internals.is_closed:
             pass
         os.kill(os.getpid(), signal.SIGUSR1)
 

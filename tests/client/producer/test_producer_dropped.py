@@ -47,11 +47,11 @@ def _handler() -> Iterator[None]:
 
 def interrupt_close(producer: Producer, may_go_on: threading.Event) -> None:
     """Interrupt the close, whose loop hears of it only when it may go on."""
-    core, running = producer._core, producer._thread._running
+    internals, running = producer._internals, producer._thread._running
     assert running is not None
 
     def interrupt() -> None:
-        while not core._is_closed:
+        while not internals.is_closed:
             pass
         running.post(may_go_on.wait, LONG_S)
         os.kill(os.getpid(), signal.SIGUSR1)

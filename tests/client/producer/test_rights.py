@@ -92,7 +92,7 @@ async def test_records_that_wait_fail_once_the_right_is_gone(broker: EmbeddedBro
         await producer.flush()
         waiting = await producer.send("flights", b"1")
         await admin.delete_acls([AclBindingFilter(principal="User:bob")])
-        await producer.sender()._cluster.refresh(Deadline(30_000))
+        await producer._internals.sender()._cluster.refresh(Deadline(30_000))
         await producer.flush()
         broker.create_acls([WRITES])
         later = await producer.send("flights", b"2")

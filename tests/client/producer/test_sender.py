@@ -67,7 +67,7 @@ async def producing(
     """
     given = {"enable_idempotence": False, "acks": 1, "retry_backoff_ms": 1, **settings}
     producer = AsyncProducer(bootstrap_servers="127.0.0.1:1", **given)
-    sender = producer.sender()
+    sender = producer._internals.sender()
     sender.batches.set_partitions("t", 100)
 
     async def send(_: int, request: ProduceRequest, **options: int) -> ProduceResponse:

@@ -242,7 +242,7 @@ async def test_a_defect_fails_records_and_lets_none_wait_for_ever(
         broker.create_topic("t", 2)
         async with AsyncProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
             await (await producer.send("t", b"v", partition=0))
-            sender = producer.sender()
+            sender = producer._internals.sender()
             batch = Batch(HERE, sender.now_ms(), Unbuildable(step))
             assert sender.batches.add_batch(batch, 10)
             await producer.flush(60)

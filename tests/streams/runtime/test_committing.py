@@ -28,7 +28,7 @@ class Clients:
         self.lost: Exception | None = None
         self.refused: Exception | None = None
         self.membership = SimpleNamespace(is_session_over=False)
-        self.core = SimpleNamespace(membership=self.membership)
+        self._internals = SimpleNamespace(core=SimpleNamespace(membership=self.membership))
 
     async def send(self, *_: object, **__: object) -> asyncio.Future[None]:
         sent = asyncio.get_running_loop().create_future()

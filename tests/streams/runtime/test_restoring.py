@@ -198,5 +198,5 @@ async def _left() -> None:
         replay = await replay_of(stand, 3)
         stand.restorer.leave(replay)
         consumer = stand.restorer.consumer
-        consumer.core._begin(reads=True)  # as a poll does whenever anything changes
+        consumer._core._begin(reads=True)  # as a poll does whenever anything changes
         assert consumer.paused() == consumer.assignment()

@@ -141,7 +141,7 @@ async def _stop_while_the_group_waits(case: Case, monkeypatch: pytest.MonkeyPatc
 def is_in(one: Running, state: MemberState) -> bool:
     """Whether the member of an instance is in a state."""
     consumer: Any = one.instance._consumer
-    return consumer.core.membership.member.state is state
+    return consumer._core.membership.member.state is state
 
 
 def committed_of(one: Running) -> dict[TopicPartition, int]:

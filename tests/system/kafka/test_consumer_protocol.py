@@ -136,8 +136,8 @@ async def test_l38_auto_commit_stores_only_what_the_application_was_given(
     first.subscribe([topic])
     seen: list[bytes] = []
     await poll_until(lambda: len(seen) == 14, first, seen=seen)
-    assert first.core.auto_commit is not None
-    await first.core.auto_commit.commit(first.assignment())
+    assert first._core.auto_commit is not None
+    await first._core.auto_commit.commit(first.assignment())
     assert foreign.committed(bootstrap, group, topic) == 7
     await first.close()
     assert foreign.committed(bootstrap, group, topic) == 14

@@ -296,7 +296,7 @@ def begun(stack: ExitStack, servers: str, name: str) -> tuple[Producer, int]:
     given = {"bootstrap.servers": servers, "transactional.id": name}
     producer = stack.enter_context(Producer.from_config(given))
     producer.begin_transaction()
-    sender = producer._core._sender
+    sender = producer._internals.made
     assert isinstance(sender, TransactionalSender)
     node = sender.coordinator._node_id
     assert node is not None

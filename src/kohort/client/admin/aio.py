@@ -21,8 +21,8 @@ from kohort.client.admin.values import (
     OffsetSpec,
 )
 from kohort.client.blocking.ending import Ending
-from kohort.client.blocking.facade import AsyncFace
-from kohort.client.blocking.lifecycle import Farewell
+from kohort.client.blocking.facade import AsyncFacade, AsyncInternals
+from kohort.client.blocking.lifecycle import Shutdown
 from kohort.client.config import arguments
 from kohort.client.config.definitions import AdminConfig, from_kafka, make
 from kohort.client.measures import Metrics, precise_ms
@@ -35,7 +35,48 @@ if TYPE_CHECKING:
     from kohort.client.config.settings import AdminSettings
 
 
-class AsyncAdminClient(AsyncFace):
+class AdminInternals(AsyncInternals):
+    """What `AsyncAdminClient` and `AdminClient` hide: what asks, made on its loop.
+
+    Args:
+        config: Settings.
+    """
+
+    kind = "admin client"
+
+    def __init__(self, config: AdminConfig) -> None:
+        super().__init__()
+        self._config = config
+        self._made: AdminCore | None = None
+        self._is_closed = False
+        self._ending = Ending("the admin client")
+
+    @property
+    def core(self) -> AdminCore:
+        """What asks the brokers; made when it is first needed, on the running loop."""
+        if self._is_closed:
+            raise LocalProtocolError("the admin client is closed")
+        self.bind_loop()
+        if self._made is None:
+            self._made = AdminCore(self._config)
+        return self._made
+
+    async def close(self) -> None:
+        """Close the connections."""
+        made = self._made
+        if made is not None:
+            self.bind_loop()
+        self._is_closed = True
+        if made is not None:
+            await self._ending.wait(made.close, Deadline(None))
+            self._made = None
+
+    def shutdown(self) -> Shutdown | None:
+        """Return what replaces `close` when it is not called."""
+        return None if self._made is None or self._ending.is_begun else self._made.close
+
+
+class AsyncAdminClient(AsyncFacade):
     """Manages topics and groups.
 
         async with AsyncAdminClient(bootstrap_servers="localhost:9092") as admin:
@@ -50,13 +91,11 @@ class AsyncAdminClient(AsyncFace):
         ConfigError: A setting is unknown or malformed.
     """
 
-    _kind = "admin client"
+    _internals: AdminInternals
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self._config = make(AdminConfig, settings)
-        self._made: AdminCore | None = None
-        self._is_closed = False
-        self._ending = Ending("the admin client")
+        self._internals = AdminInternals(self._config)
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -245,26 +284,11 @@ class AsyncAdminClient(AsyncFace):
 
     async def close(self) -> None:
         """Close the connections."""
-        made = self._made
-        if made is not None:
-            self._at_home()
-        self._is_closed = True
-        if made is not None:
-            await self._ending.wait(made.close, Deadline(None))
-            self._made = None
-
-    def farewell(self) -> Farewell | None:
-        """Return what replaces `close` when it is not called."""
-        return None if self._made is None or self._ending.is_begun else self._made.close
+        await self._internals.close()
 
     @property
     def _core(self) -> AdminCore:
-        if self._is_closed:
-            raise LocalProtocolError("the admin client is closed")
-        self._at_home()
-        if self._made is None:
-            self._made = AdminCore(self._config)
-        return self._made
+        return self._internals.core
 
     def _deadline(self) -> Deadline:
         return Deadline(self._config.default_api_timeout_ms)
@@ -275,3 +299,8 @@ class AsyncAdminClient(AsyncFace):
         if not self._config.group_id:
             raise ConfigError("name a group, or set group_id")
         return self._config.group_id
+
+
+def internals_of(admin: AsyncAdminClient) -> AdminInternals:
+    """Return what an admin client hides from applications, for the blocking one."""
+    return admin._internals  # noqa: SLF001  # of this module

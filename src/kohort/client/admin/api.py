@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from kohort.client.admin.acl_values import AclBinding, AclBindingFilter
-from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient, internals_of
 from kohort.client.admin.values import (
     ConfigChange,
     ConfigEntry,
@@ -18,8 +18,7 @@ from kohort.client.admin.values import (
     OffsetReset,
     OffsetSpec,
 )
-from kohort.client.blocking.facade import BlockingFace
-from kohort.client.blocking.lifecycle import Farewell
+from kohort.client.blocking.facade import BlockingFacade
 from kohort.client.blocking.loop_thread import LoopThread
 from kohort.client.config import arguments
 from kohort.client.config.definitions import AdminConfig, from_kafka
@@ -40,7 +39,7 @@ __all__ = [
 ]
 
 
-class AdminClient(BlockingFace):
+class AdminClient(BlockingFacade):
     """Manages topics and groups.
 
         with AdminClient(bootstrap_servers="localhost:9092") as admin:
@@ -59,9 +58,8 @@ class AdminClient(BlockingFace):
     """
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
-        self._client = AsyncAdminClient(**settings)
-        self._client.is_owned = True
-        super().__init__("kohort-admin")
+        self._async = AsyncAdminClient(**settings)
+        super().__init__("kohort-admin", internals_of(self._async))
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -92,7 +90,7 @@ class AdminClient(BlockingFace):
             PartialFailureError: Some could not be created.
         """
         wanted = arguments.instances(topics, "topics", NewTopic)
-        self._open.run(lambda: self._client.create_topics(wanted))
+        self._open.run(lambda: self._async.create_topics(wanted))
 
     def create_partitions(self, counts: Mapping[str, int]) -> None:
         """Add partitions to topics (KIP-195).
@@ -103,7 +101,7 @@ class AdminClient(BlockingFace):
         Raises:
             PartialFailureError: Some topics could not be changed.
         """
-        self._open.run(lambda: self._client.create_partitions(counts))
+        self._open.run(lambda: self._async.create_partitions(counts))
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics.
@@ -115,11 +113,11 @@ class AdminClient(BlockingFace):
             PartialFailureError: Some could not be deleted.
         """
         wanted = arguments.texts(names, "names")
-        self._open.run(lambda: self._client.delete_topics(wanted))
+        self._open.run(lambda: self._async.delete_topics(wanted))
 
     def list_topics(self) -> frozenset[str]:
         """Return the names of all topics except Kafka's internal ones."""
-        return self._open.run(self._client.list_topics)
+        return self._open.run(self._async.list_topics)
 
     def describe_topics(self, topics: Iterable[str]) -> dict[str, tuple[PartitionMetadata, ...]]:
         """Return the partitions of topics, in order.
@@ -131,7 +129,7 @@ class AdminClient(BlockingFace):
             PartialFailureError: Some do not exist, or the user may not see them.
         """
         wanted = arguments.texts(topics, "topics")
-        return self._open.run(lambda: self._client.describe_topics(wanted))
+        return self._open.run(lambda: self._async.describe_topics(wanted))
 
     def list_offsets(
         self, targets: Mapping[TopicPartition, int]
@@ -150,7 +148,7 @@ class AdminClient(BlockingFace):
                 the topic or partition does not exist.
             PartialFailureError: The same, for some of the partitions.
         """
-        return self._open.run(lambda: self._client.list_offsets(targets))
+        return self._open.run(lambda: self._async.list_offsets(targets))
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before an offset of each partition (KIP-107).
@@ -164,11 +162,11 @@ class AdminClient(BlockingFace):
         Raises:
             PartialFailureError: Records of some partitions could not be deleted.
         """
-        return self._open.run(lambda: self._client.delete_records(offsets))
+        return self._open.run(lambda: self._async.delete_records(offsets))
 
     def describe_cluster(self) -> tuple[Node, ...]:
         """Return the brokers."""
-        return self._open.run(self._client.describe_cluster)
+        return self._open.run(self._async.describe_cluster)
 
     # ---------------------------------------------------------------------------- settings
 
@@ -187,7 +185,7 @@ class AdminClient(BlockingFace):
             PartialFailureError: Some do not exist, or the user may not see them.
         """
         wanted = arguments.instances(resources, "resources", ConfigResource)
-        return self._open.run(lambda: self._client.describe_configs(wanted))
+        return self._open.run(lambda: self._async.describe_configs(wanted))
 
     def alter_configs(
         self,
@@ -207,7 +205,7 @@ class AdminClient(BlockingFace):
         Raises:
             PartialFailureError: Settings of some resources could not be changed.
         """
-        self._open.run(lambda: self._client.alter_configs(changes, validate_only=validate_only))
+        self._open.run(lambda: self._async.alter_configs(changes, validate_only=validate_only))
 
     # -------------------------------------------------------------------------------- ACLs
 
@@ -227,7 +225,7 @@ class AdminClient(BlockingFace):
                 ACLs (SECURITY_DISABLED).
         """
         wanted = arguments.instances(acls, "acls", AclBinding)
-        self._open.run(lambda: self._client.create_acls(wanted))
+        self._open.run(lambda: self._async.create_acls(wanted))
 
     def describe_acls(self, acl_filter: AclBindingFilter | None = None) -> list[AclBinding]:
         """Return ACLs, in order.
@@ -238,7 +236,7 @@ class AdminClient(BlockingFace):
         Raises:
             KafkaError: The user may not see ACLs, or the cluster has none (SECURITY_DISABLED).
         """
-        return self._open.run(lambda: self._client.describe_acls(acl_filter))
+        return self._open.run(lambda: self._async.describe_acls(acl_filter))
 
     def delete_acls(
         self, acl_filters: Iterable[AclBindingFilter]
@@ -255,7 +253,7 @@ class AdminClient(BlockingFace):
             PartialFailureError: Some filters did not delete all ACLs that match.
         """
         wanted = arguments.instances(acl_filters, "acl_filters", AclBindingFilter)
-        return self._open.run(lambda: self._client.delete_acls(wanted))
+        return self._open.run(lambda: self._async.delete_acls(wanted))
 
     # ------------------------------------------------------------------------------ groups
 
@@ -276,7 +274,7 @@ class AdminClient(BlockingFace):
         """
         states = arguments.texts(states_filter, "states_filter")
         types = arguments.texts(types_filter, "types_filter")
-        return self._open.run(lambda: self._client.list_groups(states, types))
+        return self._open.run(lambda: self._async.list_groups(states, types))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Describe groups and their members.
@@ -288,7 +286,7 @@ class AdminClient(BlockingFace):
             PartialFailureError: Some do not exist, or the user may not see them.
         """
         wanted = arguments.texts(group_ids, "group_ids")
-        return self._open.run(lambda: self._client.describe_groups(wanted))
+        return self._open.run(lambda: self._async.describe_groups(wanted))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups that have no members.
@@ -300,7 +298,7 @@ class AdminClient(BlockingFace):
             PartialFailureError: Some could not be deleted.
         """
         wanted = arguments.texts(group_ids, "group_ids")
-        self._open.run(lambda: self._client.delete_groups(wanted))
+        self._open.run(lambda: self._async.delete_groups(wanted))
 
     def remove_group_members(
         self, group_id: str, member_ids: Iterable[str], reason: str = ""
@@ -319,7 +317,7 @@ class AdminClient(BlockingFace):
             KafkaError: The group does not exist, or the broker refuses.
         """
         wanted = arguments.texts(member_ids, "member_ids")
-        self._open.run(lambda: self._client.remove_group_members(group_id, wanted, reason))
+        self._open.run(lambda: self._async.remove_group_members(group_id, wanted, reason))
 
     def list_group_offsets(
         self, group_id: str | None = None, partitions: Iterable[TopicPartition] | None = None
@@ -334,7 +332,7 @@ class AdminClient(BlockingFace):
             PartialFailureError: The user may not see some partitions.
         """
         wanted = None if partitions is None else arguments.partitions(partitions)
-        return self._open.run(lambda: self._client.list_group_offsets(group_id, wanted))
+        return self._open.run(lambda: self._async.list_group_offsets(group_id, wanted))
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of the group named by the setting `group_id`.
@@ -361,7 +359,7 @@ class AdminClient(BlockingFace):
             KafkaError: The group has members, or the broker refuses.
             PartialFailureError: Some partitions do not exist or are refused; the others are set.
         """
-        self._open.run(lambda: self._client.alter_group_offsets(offsets, group_id))
+        self._open.run(lambda: self._async.alter_group_offsets(offsets, group_id))
 
     def reset_group_offsets(
         self,
@@ -394,7 +392,7 @@ class AdminClient(BlockingFace):
             PartialFailureError: Some partitions do not exist or are refused; the others are set.
         """
         return self._open.run(
-            lambda: self._client.reset_group_offsets(
+            lambda: self._async.reset_group_offsets(
                 offset_specs, group_id, validate_only=validate_only
             )
         )
@@ -413,27 +411,24 @@ class AdminClient(BlockingFace):
             KafkaError: The group does not exist, or its members are not consumers.
         """
         wanted = arguments.partitions(partitions)
-        self._open.run(lambda: self._client.delete_group_offsets(wanted, group_id))
+        self._open.run(lambda: self._async.delete_group_offsets(wanted, group_id))
 
     @property
     def client_id(self) -> str:
         """The client's name (`client_id`)."""
-        return self._client.client_id
+        return self._async.client_id
 
     def metrics(self) -> Metrics:
         """Return the client's metrics; see `AsyncAdminClient.metrics`."""
 
         async def call() -> Metrics:
-            return self._client.metrics()
+            return self._async.metrics()
 
         return self._open.run(call)
 
     def close(self) -> None:
         """Close the connections."""
-        self._thread.close(lambda _: self._client.close())
-
-    def _farewell(self) -> Farewell | None:
-        return self._client.farewell()
+        self._thread.close(lambda _: self._async.close())
 
     @property
     def _open(self) -> LoopThread:

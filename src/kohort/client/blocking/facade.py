@@ -1,8 +1,8 @@
 """The common base of all clients: an orderly shutdown, even without `close`.
 
-Background tasks of a client must not refer to its face (the public object), or the face is never
-garbage-collected. Objects of the application (listeners, deserializers) often refer back to the
-face, so only the face holds them, and they are called through relays.
+What a client runs in the background must not refer to its facade, or the facade is never collected:
+what the application has given to a client (listeners, deserializers), which mostly refers back to
+it, is kept by the facade and its internals alone, and called through weak references.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, NoReturn, TypeVar
 from weakref import ref
 
 from kohort.client.blocking import lifecycle
-from kohort.client.blocking.lifecycle import Farewell, Home
+from kohort.client.blocking.lifecycle import BoundLoop, Shutdown
 from kohort.client.blocking.loop_thread import LoopThread
 
 G = TypeVar("G")
@@ -21,11 +21,11 @@ G = TypeVar("G")
 _EXIT_S = 2.0
 
 
-class Given(Generic[G]):
-    """An object of the application that only a face keeps alive.
+class StrongRef(Generic[G]):
+    """An object of the application that only a facade keeps alive.
 
     Args:
-        thing: The object. kept: The face's set of such objects.
+        thing: The object. kept: The facade's set of such objects.
 
     Attributes:
         thing: The object.
@@ -33,38 +33,38 @@ class Given(Generic[G]):
 
     __slots__ = ("__weakref__", "_kept", "thing")
 
-    def __init__(self, thing: G, kept: set[Given[G]] | None = None) -> None:
+    def __init__(self, thing: G, kept: set[StrongRef[G]] | None = None) -> None:
         self.thing = thing
         self._kept = kept
         if kept is not None:
             kept.add(self)
 
     def forget(self) -> None:
-        """Remove it from the face."""
+        """Remove it from the facade."""
         if self._kept is not None:
             self._kept.discard(self)
 
 
-class Relay:
-    """Calls a function of the application while the face that holds it exists.
+class WeakCallback:
+    """Calls a function of the application while the facade that holds it exists.
 
     Args:
-        given: The function, as held by the face.
-        is_once: Whether it is called only once; the face then drops it.
+        strong: The function, as held by the facade.
+        is_once: Whether it is called only once; the facade then drops it.
     """
 
-    def __init__(self, given: Given[object], *, is_once: bool = False) -> None:
-        self._given = ref(given)
+    def __init__(self, strong: StrongRef[object], *, is_once: bool = False) -> None:
+        self._strong = ref(strong)
         self._is_once = is_once
 
     def __call__(self, *args: object) -> object:
         """Call the function."""
-        given = self._given()
-        if given is None or not callable(given.thing):
+        strong = self._strong()
+        if strong is None or not callable(strong.thing):
             return None
         if self._is_once:
-            given.forget()
-        return given.thing(*args)
+            strong.forget()
+        return strong.thing(*args)
 
 
 class InOneProcess:
@@ -87,29 +87,98 @@ def _article(name: str) -> str:
     return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
-class BlockingFace(InOneProcess):
+class AsyncInternals:
+    """What a client on a loop of the application's hides: its loop, and its end without `close`.
+
+    Attributes:
+        is_owned: Whether this is part of a blocking client, which looks after its end.
+        bound_loop: The loop of the client; None before it is first used.
+    """
+
+    kind: ClassVar[str] = "client"
+
+    def __init__(self) -> None:
+        self.is_owned = False
+        self.bound_loop: BoundLoop | None = None
+
+    def bind_loop(self) -> BoundLoop:
+        """Return the loop of this client; the running loop becomes its loop if it had none.
+
+        Raises:
+            LocalProtocolError: This is another loop or process.
+        """
+        if self.bound_loop is None:
+            self.bound_loop = BoundLoop(self.kind)
+            if not self.is_owned:
+                lifecycle.watch_client(self, self.end_at_exit, self.forked)
+                lifecycle.hook_process()
+        else:
+            self.bound_loop.check()
+        return self.bound_loop
+
+    def shutdown(self) -> Shutdown | None:
+        """Return what the loop does for a client that was not closed; refers to no facade."""
+        return None
+
+    def end_unclosed(self) -> bool:
+        """Have the loop end a client that was not closed; return whether there is one to end."""
+        bound = self.bound_loop
+        if bound is None or self.is_owned or not bound.is_here:
+            return False
+        shutdown = self.shutdown()
+        if shutdown is None:
+            return False
+        bound.shut_down(shutdown)
+        if bound.loop.is_closed():
+            self.end_without_loop()
+        return True
+
+    def end_at_exit(self) -> None:
+        """Do nothing: the loop no longer runs."""
+
+    def end_without_loop(self) -> None:
+        """Do what a finalizer can when the loop is closed."""
+        self.end_at_exit()
+
+    def forked(self) -> object:
+        """In a forked child: return what belongs to the parent."""
+        return self.bound_loop and (self, self.bound_loop)
+
+
+class AsyncFacade(InOneProcess):
+    """A client on a loop of the application's, as the application sees it."""
+
+    _internals: AsyncInternals
+
+    def __del__(self) -> None:
+        """Let the loop close a client that was not closed."""
+        internals = getattr(self, "_internals", None)
+        if internals is not None and internals.end_unclosed():
+            _warn(self, "await close()")
+
+
+class BlockingFacade(InOneProcess):
     """A client with a thread of its own.
 
     Args:
         name: Name of the thread.
+        internals: Of the asyncio client that runs there.
     """
 
     _exit_s: float = _EXIT_S
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, internals: AsyncInternals) -> None:
+        internals.is_owned = True
+        self._internals = internals
         self._thread = LoopThread(name)
-        lifecycle.watch_client(self)
+        lifecycle.watch_client(self, self._end_at_exit, self._forked)
 
-    def _farewell(self) -> Farewell | None:
-        """Return the last work of the thread; it must not refer to this object."""
-        return None
-
-    def end_at_exit(self) -> None:
+    def _end_at_exit(self) -> None:
         """Start shutting down: the process is exiting."""
         if self._thread.is_started:
-            self._thread.abandon(self._farewell(), self._exit_s)
+            self._thread.abandon(self._internals.shutdown(), self._exit_s)
 
-    def forked(self) -> object:
+    def _forked(self) -> object:
         """In a forked child: drop and return what belongs to the parent."""
         parents = self._thread.forked()
         return parents and (self, parents)
@@ -122,61 +191,8 @@ class BlockingFace(InOneProcess):
         if not thread.is_started:
             thread.drop()
             return
-        thread.abandon(self._farewell(), self._exit_s)
+        thread.abandon(self._internals.shutdown(), self._exit_s)
         _warn(self, "close()")
-
-
-class AsyncFace(InOneProcess):
-    """A client on a loop of the application's."""
-
-    is_owned = False
-    """Whether this is part of a blocking client, which handles its shutdown."""
-
-    _home: Home | None = None
-    _kind: ClassVar[str] = "client"
-
-    def farewell(self) -> Farewell | None:
-        """Return the last work of the loop for a client that was not closed."""
-        return None
-
-    def _at_home(self) -> Home:
-        """Return the loop of this client; the running loop becomes its loop if it had none.
-
-        Raises:
-            LocalProtocolError: This is another loop or process.
-        """
-        if self._home is None:
-            self._home = Home(self._kind)
-            if not self.is_owned:
-                lifecycle.watch_client(self)
-                lifecycle.hook_process()
-        else:
-            self._home.check()
-        return self._home
-
-    def end_at_exit(self) -> None:
-        """Do nothing: the loop no longer runs."""
-
-    def end_without_loop(self) -> None:
-        """Do what a finalizer can when the loop is closed."""
-        self.end_at_exit()
-
-    def forked(self) -> object:
-        """In a forked child: return what belongs to the parent."""
-        return self._home and (self, self._home)
-
-    def __del__(self) -> None:
-        """Let the loop close a client that was not closed."""
-        home = self._home
-        if home is None or self.is_owned or not home.is_here:
-            return
-        farewell = self.farewell()
-        if farewell is None:
-            return
-        home.end_after(farewell)
-        if home.loop.is_closed():
-            self.end_without_loop()
-        _warn(self, "await close()")
 
 
 def _warn(client: object, how: str) -> None:

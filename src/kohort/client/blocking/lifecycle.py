@@ -21,7 +21,7 @@ from contextvars import Context
 from threading import get_ident
 from types import CodeType
 from typing import Protocol, TypeAlias, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakMethod, WeakSet
 
 from kohort.client.net.worded import in_words
 from kohort.errors import LocalProtocolError
@@ -30,42 +30,44 @@ log = logging.getLogger("kohort.client")
 
 T = TypeVar("T")
 
-Farewell: TypeAlias = Callable[[], Coroutine[object, object, None]]
+Shutdown: TypeAlias = Callable[[], Coroutine[object, object, None]]
 """The last work of a client; it refers to no object of the application."""
 
 
-class Runs(Protocol):
+class Joinable(Protocol):
     """Runs a client in a thread."""
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; return whether it has."""
 
 
-class Owns(Protocol):
-    """A client."""
-
-    def end_at_exit(self) -> None:
-        """Start shutting down without waiting: the process is exiting."""
-
-    def forked(self) -> object:
-        """In a forked child: drop and return what belongs to the parent."""
-
-
 # Tasks that ignore cancellation are abandoned after this time, in seconds.
 _CANCEL_S = 5.0
 
-_clients: WeakSet[Owns] = WeakSet()
-# Threads that are shutting down, and until when (`time.monotonic`) the process waits for them.
-_ending: dict[Runs, float] = {}
+_Hooks: TypeAlias = tuple[WeakMethod[Callable[[], None]], WeakMethod[Callable[[], object]]]
+
+# What each client does at the end of the process, and in a forked child.
+_clients: WeakKeyDictionary[object, _Hooks] = WeakKeyDictionary()
+# Threads that shut down, and until when (`time.monotonic`) the end of the process waits for them.
+_ending: dict[Joinable, float] = {}
 _hooked: set[int] = set()
 _ended: set[int] = set()  # ids of processes that have shut down their clients
-_goodbyes: set[asyncio.Task[None]] = set()
-_last_words: WeakSet[asyncio.Task[object]] = WeakSet()
+_shutdowns: set[asyncio.Task[None]] = set()
+_closing_connections: WeakSet[asyncio.Task[object]] = WeakSet()
 
 
-def watch_client(client: Owns) -> None:
-    """Shut a client down when the process exits, and notify it of a fork."""
-    _clients.add(client)
+def watch_client(
+    client: object, end_at_exit: Callable[[], None], forked: Callable[[], object]
+) -> None:
+    """End a client when the process ends, and tell it when the process was forked.
+
+    Args:
+        client: The client, which is not kept alive.
+        end_at_exit: A method of it, which begins to end it without waiting: the process ends.
+        forked: A method of it, which in a forked child gives up what belongs to the parent, and
+            returns it.
+    """
+    _clients[client] = WeakMethod(end_at_exit), WeakMethod(forked)
 
 
 def hook_process() -> None:
@@ -76,12 +78,12 @@ def hook_process() -> None:
         _hook_multiprocessing()
 
 
-def begins_to_end(thread: Runs, timeout_s: float) -> None:
+def join_at_exit(thread: Joinable, timeout_s: float) -> None:
     """Make the end of the process wait for a thread, at most for this time."""
     _ending[thread] = time.monotonic() + timeout_s
 
 
-def has_ended(thread: Runs) -> None:
+def forget_thread(thread: Joinable) -> None:
     """Note that the thread has ended."""
     _ending.pop(thread, None)
 
@@ -107,15 +109,16 @@ def end_daemon() -> None:
 def _end_all() -> None:
     """Shut down unclosed clients. Threads and executors can no longer be started."""
     _ended.add(os.getpid())
-    for client in list(_clients):
-        client.end_at_exit()
+    for end_at_exit, _ in list(_clients.values()):
+        if (end := end_at_exit()) is not None:
+            end()
     try:
         for thread, until in list(_ending.items()):
             if not thread.join(max(0.0, until - time.monotonic())):
                 log.warning(
                     "%s was not closed, and could not finish before the process ended", thread
                 )
-            has_ended(thread)
+            forget_thread(thread)
     except BaseException:  # KeyboardInterrupt
         names = ", ".join(map(str, _ending))
         log.warning("the end of the process does not wait for %s: unsent records are lost", names)
@@ -132,7 +135,8 @@ def _hook_multiprocessing() -> None:
 
 
 def _after_fork() -> None:
-    kept = [*(client.forked() for client in list(_clients)), *_ending]
+    hooks = [forked() for _, forked in list(_clients.values())]
+    kept = [*(forked() for forked in hooks if forked is not None), *_ending]
     _ending.clear()
     if any(each is not None for each in kept):
         import ctypes
@@ -193,7 +197,7 @@ def count_calls(thread: int, code: CodeType, owner: object) -> int:
     return count
 
 
-class Home:
+class BoundLoop:
     """The loop that a client belongs to: the loop it was first used on.
 
     Args:
@@ -223,14 +227,14 @@ class Home:
             if not self.loop.is_closed():
                 raise
 
-    def end_after(self, farewell: Farewell) -> None:
-        """Make the loop run the last work of a client; any thread or finalizer may call it."""
-        self.call_soon(self._say, farewell)
+    def shut_down(self, shutdown: Shutdown) -> None:
+        """Have the loop shut its client down; any thread may call it, and finalizers."""
+        self.call_soon(self._start, shutdown)
 
-    def _say(self, farewell: Farewell) -> None:
-        task = self.loop.create_task(farewell())
-        _goodbyes.add(task)
-        task.add_done_callback(_said)
+    def _start(self, shutdown: Shutdown) -> None:
+        task = self.loop.create_task(shutdown())
+        _shutdowns.add(task)
+        task.add_done_callback(_is_shut_down)
 
     def check(self) -> None:
         """Refuse a call from another loop or process.
@@ -253,8 +257,8 @@ class Home:
             )
 
 
-def _said(task: asyncio.Task[None]) -> None:
-    _goodbyes.discard(task)
+def _is_shut_down(task: asyncio.Task[None]) -> None:
+    _shutdowns.discard(task)
     if not task.cancelled() and task.exception() is not None:
         log.warning(
             "a client that was not closed could not shut down cleanly: %s",
@@ -282,7 +286,7 @@ def closes_connections() -> None:
     """Exempt the current task from `cancel_all`, because cancelling it would leave sockets open."""
     task: asyncio.Task[object] | None = asyncio.current_task()
     if task is not None:
-        _last_words.add(task)
+        _closing_connections.add(task)
 
 
 async def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
@@ -290,7 +294,7 @@ async def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     left = asyncio.all_tasks(loop) - {asyncio.current_task()}
     for task in left:
         # a cancelled task is already closing connections, and must not be interrupted
-        if not task.cancelling() and task not in _last_words:
+        if not task.cancelling() and task not in _closing_connections:
             task.cancel()
     if left:
         await asyncio.wait(left, timeout=_CANCEL_S)

@@ -25,7 +25,7 @@ from threading import get_ident
 from typing import TypeVar, cast
 
 from kohort.client.blocking import lifecycle
-from kohort.client.blocking.lifecycle import Claim, Farewell
+from kohort.client.blocking.lifecycle import Claim, Shutdown
 from kohort.client.blocking.serving import Running, Serve, TooLongError, closed
 from kohort.client.net.backoff import Deadline
 from kohort.client.net.worded import in_words
@@ -83,7 +83,7 @@ class LoopThread:
         self._gates: set[Gate] = set()
         self._early: deque[Callable[[], object]] = deque()
         self._waiting: set[Serve] = set()
-        self._farewell: asyncio.Task[None] | None = None
+        self._shutdown: asyncio.Task[None] | None = None
         self._closing: Serve | None = None
         self._closed = False
         self._ended = False
@@ -351,30 +351,30 @@ class LoopThread:
             if serve.owner == get_ident():
                 serve.cancel()
 
-    def abandon(self, farewell: Farewell | None, timeout_s: float) -> None:
+    def abandon(self, shutdown: Shutdown | None, timeout_s: float) -> None:
         """Let the thread end on its own after its last work, without waiting or taking a lock.
 
         Finalizers call it in any thread, including this one, between any two bytecodes.
 
         Args:
-            farewell: The last work.
+            shutdown: The last work.
             timeout_s: How long the end of the process waits for it, in seconds.
         """
         running = self._refuse()
         if running is None:
             return
-        lifecycle.begins_to_end(self, timeout_s)
+        lifecycle.join_at_exit(self, timeout_s)
         if self._closing is not None:
             running.post(self._closing.leave_alone)
-        if not running.post(self._say, farewell, running):
-            lifecycle.has_ended(self)
+        if not running.post(self._shut_down, shutdown, running):
+            lifecycle.forget_thread(self)
 
-    def _say(self, farewell: Farewell | None, running: Running) -> None:
-        if farewell is None:
+    def _shut_down(self, shutdown: Shutdown | None, running: Running) -> None:
+        if shutdown is None:
             running.stop()
             return
 
-        def said(task: asyncio.Task[None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
                 log.warning(
                     "%s was not closed, and could not shut down cleanly: %s",
@@ -383,8 +383,8 @@ class LoopThread:
                 )
             running.stop()
 
-        self._farewell = running.loop.create_task(farewell())
-        self._farewell.add_done_callback(said)
+        self._shutdown = running.loop.create_task(shutdown())
+        self._shutdown.add_done_callback(ended)
 
     def drop(self) -> None:
         """End an unused thread: an interrupted start may still be in progress."""
@@ -429,7 +429,7 @@ class LoopThread:
             while self._waiting:
                 with suppress(KeyError):
                     self._waiting.pop().abandon()
-            lifecycle.has_ended(self)
+            lifecycle.forget_thread(self)
 
 
 def _begin(function: Callable[[R], None], argument: R) -> None:

@@ -9,25 +9,22 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
 
-from kohort.client.blocking.facade import Given, Relay
-from kohort.client.blocking.lifecycle import Farewell
 from kohort.client.config import arguments
 from kohort.client.config.definitions import ConsumerConfig, OnCommit, from_kafka, make
-from kohort.client.consumer.callbacks import DIRECT, Caller
+from kohort.client.consumer.callbacks import DIRECT
 from kohort.client.consumer.commits.offsets import fetch_committed
+from kohort.client.consumer.commits.pending_seeks import commit_positions
 from kohort.client.consumer.core import ConsumerCore
 from kohort.client.consumer.group_calls import AsyncGroupCalls
-from kohort.client.consumer.last_poll import LastTask, Undone
-from kohort.client.consumer.listener import ListenerRelay, Listens
-from kohort.client.consumer.membership import left_open
-from kohort.client.consumer.reading import Reader, Records
+from kohort.client.consumer.internals import ConsumerInternals
+from kohort.client.consumer.last_poll import LastTask
+from kohort.client.consumer.listener import Listens
+from kohort.client.consumer.reading import Records
 from kohort.client.consumer.records import ConsumerRecord
-from kohort.client.consumer.sought import commit_positions
 from kohort.client.net.backoff import Deadline
 from kohort.errors import BrokerUnavailableError, ConfigError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation
 from kohort.types import OffsetAndMetadata, TopicPartition
-from kohort.values import replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,21 +65,14 @@ class AsyncConsumer(AsyncGroupCalls):
         ConfigError: A setting is unknown or malformed.
     """
 
-    _kind = "consumer"
-
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._config = make(ConsumerConfig, settings)
-        self._first_topics = arguments.topics(topics)
+        first_topics = arguments.topics(topics)
         if topics and self._config.group_id is None:
             raise ConfigError("subscribing to topics needs a group_id; assign does not")
-        self._core: ConsumerCore | None = None
-        self._is_closed = False
+        self._internals = ConsumerInternals(self._config, first_topics)
         self._is_polling = False
         self._poll_due = 0.0
-        self._reader: Reader | None = None
-        self._listener: Given[Listens] | None = None
-        self._given: set[Given[object]] = set()
-        self._is_woken = False
         self._last = LastTask()
 
     @classmethod
@@ -104,7 +94,7 @@ class AsyncConsumer(AsyncGroupCalls):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.end(DIRECT, self._last.undone(kind, in_with=True))
+        await self._internals.close(DIRECT, self._last.undone(kind, in_with=True))
 
     @property
     def config(self) -> ConsumerConfig:
@@ -114,70 +104,7 @@ class AsyncConsumer(AsyncGroupCalls):
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
-        return self._is_closed
-
-    @property
-    def core(self) -> ConsumerCore:
-        """The core that does the work; created when first needed, on the running loop."""
-        if self._is_closed:
-            raise LocalProtocolError("the consumer is closed")
-        self._at_home()
-        if self._core is None:
-            self._core = ConsumerCore(self._relayed())
-            self._reader = Reader(self._core.partitions, self._config)
-            if self._first_topics:
-                self._core.subscribe(self._first_topics, None, None)
-            self._core.is_woken = self._is_woken
-        return self._core
-
-    def take_back(self) -> None:
-        """Take back records that an interrupted call took but did not return."""
-        if self._reader is not None:
-            self._reader.take_back()
-
-    def refuse_inside(self, call: str) -> None:
-        """Refuse a call inside a listener of this consumer: it would wait for the listener."""
-        if self._core is not None:
-            self._core.listening.refuse(call)
-
-    @property
-    def reader(self) -> Reader:
-        """The reader that returns records; created with `core`."""
-        assert self._reader is not None
-        return self._reader
-
-    def _relayed(self) -> ConsumerConfig:
-        """Return the settings without objects of the application, which may refer to this."""
-        config = self._config
-        return replace(
-            config,
-            key_deserializer=None,
-            value_deserializer=None,
-            on_commit=self._relay(config.on_commit),
-            event_listener=self._relay(config.event_listener),
-        )
-
-    def _relay(self, function: T, *, is_once: bool = False) -> T:
-        if function is None:
-            return function
-        return cast("T", Relay(Given(function, self._given), is_once=is_once))
-
-    def farewell(self) -> Farewell | None:
-        """Return what replaces `close` when it is not called: the member leaves its group.
-
-        Records of the last poll are not committed, and no listener is called.
-        """
-        return left_open.farewell(self._core)
-
-    def end_at_exit(self) -> None:
-        """Leave the group on another loop: the process is exiting, and this loop no longer runs."""
-        if not (self.is_owned or self._is_closed):
-            self._is_closed = left_open.leave(self._core, self._home)
-
-    def end_without_loop(self) -> None:
-        """Leave the group in a thread: the loop is closed, and a finalizer must not block."""
-        if not self._is_closed:
-            self._is_closed = left_open.leave(self._core, self._home, aside=True)
+        return self._internals.is_closed
 
     # ------------------------------------------------------------------------ what to read
 
@@ -210,9 +137,7 @@ class AsyncConsumer(AsyncGroupCalls):
         is_ours = self._config.group_protocol != "consumer"
         found = arguments.pattern_or_none(pattern, "pattern", is_ours=is_ours)
         told = arguments.listener_or_none(listener, "listener")
-        given = None if told is None else Given(told)
-        self.core.subscribe(names, found, None if given is None else ListenerRelay(given))
-        self._listener = given or self._listener
+        self._internals.subscribe(names, found, told)
 
     async def unsubscribe(self) -> None:
         """Leave the group, or drop a manual assignment.
@@ -220,20 +145,20 @@ class AsyncConsumer(AsyncGroupCalls):
         With auto-commit, records of the last `poll` or iteration are committed first, by the same
         rule as in `close`.
         """
-        self.refuse_inside("unsubscribe")
-        await self.core.unsubscribe(DIRECT, self._last.undone())
+        self._internals.refuse_in_listener("unsubscribe")
+        await self._core.unsubscribe(DIRECT, self._last.undone())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group assigning them."""
-        self.core.assign(arguments.partitions(partitions))
+        self._core.assign(arguments.partitions(partitions))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions this consumer reads."""
-        return self.core.partitions.assigned
+        return self._core.partitions.assigned
 
     def subscription(self) -> frozenset[str]:
         """Return the topics subscribed to."""
-        return self.core.topics
+        return self._core.topics
 
     # ------------------------------------------------------------------------------- read
 
@@ -251,7 +176,7 @@ class AsyncConsumer(AsyncGroupCalls):
         """
         count = arguments.records_or_none(max_records) or self._config.max_poll_records
         core = await self._ready(timeout_ms)
-        return {} if core.was_woken else self._delivered(self.reader.poll(count))
+        return {} if core.was_woken else self._delivered(self._internals.reader.poll(count))
 
     async def poll_arrow(
         self, timeout_ms: int = 0, max_records: int | None = None
@@ -268,22 +193,22 @@ class AsyncConsumer(AsyncGroupCalls):
         """
         count = arguments.records_or_none(max_records)
         core = await self._ready(timeout_ms)
-        return self._delivered(self.reader.columns(0 if core.was_woken else count))
+        return self._delivered(self._internals.reader.columns(0 if core.was_woken else count))
 
     async def poll_membership(self, timeout_ms: int = 0) -> None:
         """Stay in the group without reading: callbacks run, and the member counts as alive.
 
         Returns after a callback, a `wakeup`, or the timeout.
         """
-        self.refuse_inside("poll_membership")
-        await self.core.ready(Deadline(arguments.timeout_ms(timeout_ms)), DIRECT, reads=False)
+        self._internals.refuse_in_listener("poll_membership")
+        await self._core.ready(Deadline(arguments.timeout_ms(timeout_ms)), DIRECT, reads=False)
 
     async def _ready(self, timeout_ms: float) -> ConsumerCore:
-        self.refuse_inside("poll")
+        self._internals.refuse_in_listener("poll")
         deadline = Deadline(arguments.timeout_ms(timeout_ms))
         if self._is_polling:
             raise LocalProtocolError("another poll of this consumer is running")
-        core = self.core
+        core = self._core
         self._is_polling = True
         self._last.begin()
         try:
@@ -317,38 +242,34 @@ class AsyncConsumer(AsyncGroupCalls):
             try:
                 core = await self._ready(deadline.left_ms(LONGEST_WAIT_MS))
             except BrokerUnavailableError as error:
-                if deadline.over or error is not self.core.cluster.unreachable:
+                if deadline.over or error is not self._core.cluster.unreachable:
                     raise
                 continue  # iteration keeps waiting; the log says for what
             self._poll_due = time.monotonic() + GIVE_WAY_EVERY_S
-            record = None if core.was_woken else self.reader.next()
+            record = None if core.was_woken else self._internals.reader.next()
             if record is None and (core.was_woken or deadline.over):
                 raise StopAsyncIteration
         return self._delivered(record)
 
     def _delivered(self, taken: T) -> T:
         """Note that the application gets the records; no signal handler can run in between."""
-        self.reader.is_undelivered = False
+        self._internals.reader.is_undelivered = False
         return taken
 
     def _buffered(self) -> ConsumerRecord | None:
         """Return a buffered record, unless other work is due."""
-        self.refuse_inside("iteration")
-        core = self._core
+        self._internals.refuse_in_listener("iteration")
+        core = self._internals.made
         if core is None or core.has_news or time.monotonic() >= self._poll_due:
             return None
-        return self.reader.next()
+        return self._internals.reader.next()
 
     def wakeup(self) -> None:
         """End the waiting poll, or the next one.
 
         Never raises and takes no lock: any thread or signal handler may call it.
         """
-        self._is_woken = True
-        core = self._core
-        if core is not None and self._home is not None and not self._is_closed:
-            core.is_woken = True
-            self._home.call_soon(core.notify)
+        self._internals.wakeup()
 
     # ----------------------------------------------------------------------------- commits
 
@@ -372,12 +293,12 @@ class AsyncConsumer(AsyncGroupCalls):
                 beginning or end was not found in time; the others are stored.
             KafkaError: The broker refuses or does not answer in time.
         """
-        self.core.committing()
+        self._core.committing()
         deadline = self._deadline(timeout_ms)
         if offsets is None:
-            await commit_positions(self.core, self._position, deadline)
+            await commit_positions(self._core, self._position, deadline)
         else:
-            await self.core.commit(arguments.offsets(offsets), deadline)
+            await self._core.commit(arguments.offsets(offsets), deadline)
 
     def commit_async(
         self, offsets: CommitOffsets | None = None, on_commit: OnCommit | None = None
@@ -393,13 +314,13 @@ class AsyncConsumer(AsyncGroupCalls):
         Returns:
             A task that ends when the answer arrives.
         """
-        core = self.core
+        core = self._core
         core.committing()
         if offsets is None:
             core.partitions.tell_sought(self._config.group_id, "commit_async")
         wanted = core.commit_positions() if offsets is None else arguments.offsets(offsets)
         given = arguments.function_or_none(on_commit, "on_commit") or self._config.on_commit
-        told = self._relay(given, is_once=True)
+        told = self._internals.weak_callback(given, is_once=True)
         return core.start(core.commit(wanted, self._deadline(None), told))
 
     def store_offsets(self, offsets: CommitOffsets | ConsumerRecord) -> None:
@@ -421,7 +342,7 @@ class AsyncConsumer(AsyncGroupCalls):
             where = TopicPartition(offsets.topic, offsets.partition)
             done = OffsetAndMetadata(offsets.offset + 1, leader_epoch=offsets.leader_epoch)
             offsets = {where: done}
-        self.core.partitions.store(arguments.offsets(offsets))
+        self._core.partitions.store(arguments.offsets(offsets))
 
     async def committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
@@ -433,9 +354,9 @@ class AsyncConsumer(AsyncGroupCalls):
             KafkaError: The broker refuses or does not answer in time.
         """
         wanted = arguments.partitions(partitions)
-        self.core.committing()
-        assert self.core.coordinator is not None
-        return await fetch_committed(self.core.coordinator, wanted, self._deadline(timeout_ms))
+        self._core.committing()
+        assert self._core.coordinator is not None
+        return await fetch_committed(self._core.coordinator, wanted, self._deadline(timeout_ms))
 
     async def close(
         self,
@@ -453,32 +374,9 @@ class AsyncConsumer(AsyncGroupCalls):
             timeout_s: Maximum time for leaving, in seconds; then the connections are closed anyway.
             operation: Whether the member tells the group that it leaves (KIP-1092).
         """
-        await self.end(DIRECT, self._last.undone(), timeout_s, operation)
+        await self._internals.close(DIRECT, self._last.undone(), timeout_s, operation)
 
-    async def end(
-        self,
-        caller: Caller,
-        undone: Undone,
-        timeout_s: float = 30.0,
-        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
-    ) -> None:
-        """Close, for the classes around this consumer.
 
-        Args:
-            caller: Calls the listeners.
-            undone: Returns why the application may not have processed the records of the last poll.
-            timeout_s: See `close`.
-            operation: See `close`.
-        """
-        self.refuse_inside("close")
-        deadline = Deadline(arguments.timeout_s(timeout_s, "timeout_s") * 1000)
-        arguments.instance(operation, "operation", GroupMembershipOperation)
-        if self._is_closed:
-            return
-        core = self._core
-        try:
-            if core is not None:
-                self._at_home()
-                await core.close(deadline, caller, operation, undone)
-        finally:
-            self._is_closed = core is None or core.ending.is_over  # otherwise it was cancelled
+def internals_of(consumer: AsyncConsumer) -> ConsumerInternals:
+    """Return what a consumer hides from applications, for what else kohort makes of it."""
+    return consumer._internals  # noqa: SLF001  # of this module

@@ -16,11 +16,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 from kohort.client.blocking import lifecycle
-from kohort.client.blocking.lifecycle import Farewell
 from kohort.client.blocking.serving import Serve
 from kohort.client.config import arguments
 from kohort.client.config.definitions import ConsumerConfig, OnCommit, from_kafka
-from kohort.client.consumer.aio import LONGEST_WAIT_MS, POLL_EVERY_S, AsyncConsumer, CommitOffsets
+from kohort.client.consumer.aio import (
+    LONGEST_WAIT_MS,
+    POLL_EVERY_S,
+    AsyncConsumer,
+    CommitOffsets,
+    internals_of,
+)
 from kohort.client.consumer.commits.offsets import OffsetAndTimestamp
 from kohort.client.consumer.core import ConsumerCore
 from kohort.client.consumer.group_calls import GroupCalls
@@ -68,9 +73,8 @@ class Consumer(GroupCalls):
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._async = AsyncConsumer(*topics, **settings)
-        self._async.is_owned = True
+        super().__init__("kohort-consumer", internals_of(self._async))
         self._config = self._async.config
-        super().__init__("kohort-consumer")
         self._pollers: dict[str, list[int]] = {}
         self._core: ConsumerCore | None = None
         self._poll_due = 0.0
@@ -115,10 +119,10 @@ class Consumer(GroupCalls):
         With auto-commit, records of the last `poll` or iteration are committed first, by the same
         rule as in `close`.
         """
-        self._async.refuse_inside("unsubscribe")
+        self._internals.refuse_in_listener("unsubscribe")
         undone = self._last.undone()
-        self._take_back()
-        self._thread.run_serving(lambda serve: self._async.core.unsubscribe(serve, undone))
+        self._restore_undelivered()
+        self._thread.run_serving(lambda serve: self._internals.core.unsubscribe(serve, undone))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group assigning them."""
@@ -192,11 +196,11 @@ class Consumer(GroupCalls):
 
     def _polled(self, timeout_ms: int, count: int) -> Records:
         core = self._ready(timeout_ms)
-        return {} if core.was_woken else self._async.reader.poll(count)
+        return {} if core.was_woken else self._internals.reader.poll(count)
 
     def _columns(self, timeout_ms: int, count: int | None) -> pa.RecordBatch:
         core = self._ready(timeout_ms)
-        return self._async.reader.columns(0 if core.was_woken else count)
+        return self._internals.reader.columns(0 if core.was_woken else count)
 
     def _next(self) -> ConsumerRecord:
         record = self._buffered()
@@ -212,11 +216,11 @@ class Consumer(GroupCalls):
         try:
             taken = take()
             self._pollers.clear()
-            reader = self._async.reader
+            reader = self._internals.reader
             reader.is_undelivered = False  # no calls from here on, so no handler can raise
             return taken
         except BaseException:
-            self._async.take_back()
+            self._internals.restore_undelivered()
             self._pollers.clear()
             raise
 
@@ -226,7 +230,7 @@ class Consumer(GroupCalls):
         if core is None or core.has_news or time.monotonic() >= self._poll_due:
             return None
         self._last.ident = get_ident()
-        return self._async.reader.next()
+        return self._internals.reader.next()
 
     def _awaited(self) -> ConsumerRecord:
         deadline = Deadline(self._config.consumer_timeout_ms)
@@ -234,11 +238,11 @@ class Consumer(GroupCalls):
             try:
                 core = self._ready(deadline.left_ms(LONGEST_WAIT_MS))
             except BrokerUnavailableError as error:
-                if deadline.over or error is not self._async.core.cluster.unreachable:
+                if deadline.over or error is not self._internals.core.cluster.unreachable:
                     raise
                 continue  # iteration keeps waiting; the log says for what
             self._poll_due = time.monotonic() + POLL_EVERY_S
-            record = None if core.was_woken else self._async.reader.next()
+            record = None if core.was_woken else self._internals.reader.next()
             if record is not None:
                 return record
             if core.was_woken or deadline.over:
@@ -264,26 +268,26 @@ class Consumer(GroupCalls):
         return core
 
     async def _make_ready(self, deadline: Deadline, serve: Serve, reads: bool) -> ConsumerCore:
-        core = self._async.core
+        core = self._internals.core
         await core.ready(deadline, serve, reads=reads)
         return core
 
     def _begin(self, call: str) -> None:
         """Prevent two threads from reading at once, and listeners from waiting for themselves."""
-        self._async.refuse_inside(call)
+        self._internals.refuse_in_listener(call)
         mine = [get_ident()]
         poller = self._pollers.setdefault("thread", mine)
         # In its own thread, this call counts as one of them.
         if poller is not mine and self._reads_in(poller[0]) > (poller[0] == get_ident()):
             raise LocalProtocolError("another poll of this consumer is running")
         self._pollers["thread"] = mine
-        self._async.take_back()
+        self._internals.restore_undelivered()
 
-    def _take_back(self) -> None:
+    def _restore_undelivered(self) -> None:
         """Take back records of an interrupted call before returned records are committed."""
         poller = self._pollers.get("thread")
         if poller is None or not self._reads_in(poller[0]):
-            self._async.take_back()
+            self._internals.restore_undelivered()
 
     def _reads_in(self, thread: int) -> int:
         """Return how many nested polls of this consumer a thread is running."""
@@ -444,23 +448,20 @@ class Consumer(GroupCalls):
         timeout_s: float = 30.0,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        self._async.refuse_inside("close")
+        self._internals.refuse_in_listener("close")
         arguments.timeout_s(timeout_s, "timeout_s")
         arguments.instance(operation, "operation", GroupMembershipOperation)
-        self._take_back()
+        self._restore_undelivered()
         self._core = None
         self._thread.close(
-            lambda serve: self._async.end(serve, undone, timeout_s, operation),
+            lambda serve: self._internals.close(serve, undone, timeout_s, operation),
             timeout_s,
             goes_on=True,
         )
 
-    def _farewell(self) -> Farewell | None:
-        return self._async.farewell()
-
-    def forked(self) -> object:
+    def _forked(self) -> object:
         """In a forked child: drop what belongs to the parent, including its buffered records."""
-        parents = super().forked()
+        parents = super()._forked()
         self._core = None
         self._pollers.clear()
         return parents

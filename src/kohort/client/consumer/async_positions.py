@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
-from kohort.client.blocking.facade import AsyncFace
+from kohort.client.blocking.facade import AsyncFacade
 from kohort.client.config import arguments
 from kohort.client.config.definitions import ConsumerConfig
 from kohort.client.consumer.commits.offsets import OffsetAndTimestamp, list_offsets
 from kohort.client.consumer.core import ConsumerCore
+from kohort.client.consumer.internals import ConsumerInternals
 from kohort.client.consumer.partitions import EARLIEST, LATEST, PartitionState
 from kohort.client.measures import lag_of
 from kohort.client.net.backoff import Deadline
@@ -18,15 +18,16 @@ from kohort.errors import KafkaError, with_right
 from kohort.types import TopicPartition
 
 
-class AsyncPositions(AsyncFace):
+class AsyncPositions(AsyncFacade):
     """The calls of `AsyncConsumer` about positions and offsets."""
 
     _config: ConsumerConfig
+    _internals: ConsumerInternals
 
     @property
-    @abstractmethod
-    def core(self) -> ConsumerCore:
+    def _core(self) -> ConsumerCore:
         """The core that does the work."""
+        return self._internals.core
 
     # --------------------------------------------------------------------------- positions
 
@@ -42,23 +43,23 @@ class AsyncPositions(AsyncFace):
 
     async def _position(self, where: TopicPartition, deadline: Deadline) -> int:
         deadline.what = f"the position of {where.topic}-{where.partition}"
-        while (state := self.core.partitions[where]).position is None:
+        while (state := self._core.partitions[where]).position is None:
             if state.failure is not None:
                 raise state.failure
             if state.trouble is not None and not state.trouble.is_over:
                 state.trouble.is_reported = True
                 raise state.trouble.error
             state.is_asked = True
-            self.core.positions.find()
-            self.core.changed.clear()
-            if await self.core.wait_for_news(deadline):
-                deadline.note(self.core.cluster.unreachable or self.core.positions.trouble)
+            self._core.positions.find()
+            self._core.changed.clear()
+            if await self._core.wait_for_news(deadline):
+                deadline.note(self._core.cluster.unreachable or self._core.positions.trouble)
                 raise deadline.expired() from deadline.cause
         return state.position
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record of each partition whose offset is known."""
-        states = self.core.partitions
+        states = self._core.partitions
         return {each.partition: each.position for each in states if each.position is not None}
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -67,7 +68,7 @@ class AsyncPositions(AsyncFace):
         Raises:
             LocalProtocolError: The partition is not assigned.
         """
-        return self.core.partitions[arguments.partition(partition)].high_watermark
+        return self._core.partitions[arguments.partition(partition)].high_watermark
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return how far the position is behind the end offset; None while one is not known.
@@ -77,13 +78,13 @@ class AsyncPositions(AsyncFace):
         Raises:
             LocalProtocolError: The partition is not assigned.
         """
-        return lag_of(self.core.partitions[arguments.partition(partition)])
+        return lag_of(self._core.partitions[arguments.partition(partition)])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue from `offset` in a partition."""
         where, next_offset = arguments.partition(partition), arguments.offset(offset)
-        self.core.partitions[where].seek(next_offset)
-        self.core.fetcher.pump()
+        self._core.partitions[where].seek(next_offset)
+        self._core.fetcher.pump()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Move to the first record of these partitions, by default of all."""
@@ -94,10 +95,10 @@ class AsyncPositions(AsyncFace):
         self._look_up(partitions, LATEST)
 
     def _look_up(self, partitions: tuple[TopicPartition, ...], target: int) -> None:
-        for state in self._states(partitions or tuple(self.core.partitions.assigned)):
+        for state in self._states(partitions or tuple(self._core.partitions.assigned)):
             state.look_up(target)
             state.is_sought = True
-        self.core.positions.find()
+        self._core.positions.find()
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Stop returning records of these partitions; fetched records are kept."""
@@ -108,16 +109,16 @@ class AsyncPositions(AsyncFace):
         """Return records of these partitions again."""
         for state in self._states(partitions):
             state.resume()
-        self.core.fetcher.pump()
-        self.core.notify()
+        self._core.fetcher.pump()
+        self._core.notify()
 
     def _states(self, partitions: tuple[TopicPartition, ...]) -> list[PartitionState]:
         """Return the states of partitions; all must exist before any is changed."""
-        return [self.core.partitions[each] for each in arguments.partitions(partitions)]
+        return [self._core.partitions[each] for each in arguments.partitions(partitions)]
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return the paused partitions."""
-        return frozenset(each.partition for each in self.core.partitions if each.is_paused)
+        return frozenset(each.partition for each in self._core.partitions if each.is_paused)
 
     # ----------------------------------------------------------------- what the brokers know
 
@@ -140,14 +141,14 @@ class AsyncPositions(AsyncFace):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at or after a timestamp (milliseconds); None if there is none."""
         wanted = arguments.timestamps(timestamps)
-        found = await list_offsets(self.core.cluster, wanted, self._deadline(timeout_ms))
+        found = await list_offsets(self._core.cluster, wanted, self._deadline(timeout_ms))
         return {each: where if where.offset >= 0 else None for each, where in found.items()}
 
     async def _offsets(
         self, targets: Mapping[TopicPartition, int], timeout_ms: int | None
     ) -> dict[TopicPartition, int]:
         found = await list_offsets(
-            self.core.cluster,
+            self._core.cluster,
             targets,
             self._deadline(timeout_ms),
             read_committed=self._config.isolation_level == "read_committed",
@@ -162,7 +163,7 @@ class AsyncPositions(AsyncFace):
         Asking does not create the topic.
         """
         name = arguments.topic(topic)
-        metadata = await self.core.cluster.describe([name], self._deadline(timeout_ms))
+        metadata = await self._core.cluster.describe([name], self._deadline(timeout_ms))
         found = metadata.topics.get(name)
         return frozenset(found.partitions) if found and found.partitions else None
 
@@ -177,7 +178,7 @@ class AsyncPositions(AsyncFace):
             KafkaError: A topic may not be described, or no broker answers in time.
         """
         wanted = arguments.topics(topics)
-        cluster = self.core.cluster
+        cluster = self._core.cluster
         found = await cluster.describe(wanted, self._deadline(timeout_ms))
         if any(
             _is_news(cluster.metadata.topics.get(name), found.topics.get(name)) for name in wanted
@@ -187,7 +188,7 @@ class AsyncPositions(AsyncFace):
 
     async def topics(self, timeout_ms: int | None = None) -> frozenset[str]:
         """Return the names of all topics visible to the client."""
-        metadata = await self.core.cluster.describe(None, self._deadline(timeout_ms))
+        metadata = await self._core.cluster.describe(None, self._deadline(timeout_ms))
         return frozenset(name for name, each in metadata.topics.items() if not each.is_internal)
 
     def _deadline(self, timeout_ms: int | None) -> Deadline:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from kohort.client.blocking.facade import BlockingFace
+from kohort.client.blocking.facade import BlockingFacade
 from kohort.client.config import arguments
 from kohort.client.consumer.async_positions import AsyncPositions
-from kohort.client.consumer.core import ConsumerCore
+from kohort.client.consumer.internals import ConsumerInternals
 from kohort.client.consumer.membership.metrics import GROUP
+from kohort.client.consumer.membership.shell import Membership
 from kohort.client.measures import CONSUMER, FETCHES, Metrics, precise_ms
 from kohort.errors import CommitFailedError, ConfigError, ErrorCode
 from kohort.types import ConsumerGroupMetadata
@@ -20,7 +21,9 @@ T = TypeVar("T")
 class AsyncGroupCalls(AsyncPositions):
     """The methods of `AsyncConsumer` about its group."""
 
-    _core: ConsumerCore | None
+    @property
+    def _membership(self) -> Membership | None:
+        return self._internals.made.membership if self._internals.made else None
 
     @property
     def client_id(self) -> str:
@@ -30,13 +33,13 @@ class AsyncGroupCalls(AsyncPositions):
     @property
     def member_id(self) -> str:
         """Member id assigned by the group's coordinator; empty when there is none."""
-        membership = self._core.membership if self._core else None
+        membership = self._membership
         return membership.member.member_id if membership else ""
 
     @property
     def generation_id(self) -> int:
         """Generation of the group that this member is in; -1 when it is in none."""
-        membership = self._core.membership if self._core else None
+        membership = self._membership
         return membership.member.generation_id if membership else -1
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
@@ -49,7 +52,7 @@ class AsyncGroupCalls(AsyncPositions):
             LocalProtocolError: The consumer is not a member of a group, or the coordinator alone
                 decides when to rebalance (`group_protocol="consumer"`).
         """
-        self.core.enforce_rebalance(arguments.text(reason, "reason", may_be_empty=True))
+        self._core.enforce_rebalance(arguments.text(reason, "reason", may_be_empty=True))
 
     def metrics(self) -> Metrics:
         """Return the metrics of Kafka's Java consumer, by the names of groups and metrics.
@@ -62,7 +65,7 @@ class AsyncGroupCalls(AsyncPositions):
             lags; a partition's lag is named `TOPIC-NUMBER.records-lag`) and, with a group id,
             "consumer-coordinator-metrics" (KIP-429).
         """
-        core, now = self.core, precise_ms()
+        core, now = self._core, precise_ms()
         found = {
             CONSUMER: core.cluster.traffic.values(now),
             FETCHES: core.fetcher.measures.values(core.partitions, now),
@@ -90,7 +93,7 @@ class AsyncGroupCalls(AsyncPositions):
         config = self._config
         if config.group_id is None:
             raise ConfigError("group_metadata needs a group_id")
-        core = self.core
+        core = self._core
         if core.membership is None:
             return ConsumerGroupMetadata(config.group_id)
         member = core.membership.member
@@ -106,10 +109,11 @@ class AsyncGroupCalls(AsyncPositions):
         )
 
 
-class GroupCalls(BlockingFace):
+class GroupCalls(BlockingFacade):
     """The methods of `Consumer` about its group."""
 
     _async: AsyncGroupCalls
+    _internals: ConsumerInternals
 
     @property
     def client_id(self) -> str:
@@ -129,7 +133,7 @@ class GroupCalls(BlockingFace):
     @property
     def why_out(self) -> str:
         """Why the member is out of its group without having left; empty when it is not."""
-        membership = self._async.core.membership
+        membership = self._internals.core.membership
         return membership.why_out() if membership else ""
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:

@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import Protocol, TypeAlias, cast
 from weakref import ref
 
-from kohort.client.blocking.facade import Given
+from kohort.client.blocking.facade import StrongRef
 from kohort.client.config.arguments import shown
 from kohort.errors import LocalProtocolError
 from kohort.group.events import Ownership
@@ -93,15 +93,15 @@ def call_listener(
     return cast("Told", told)
 
 
-class ListenerRelay(RebalanceListener):
+class WeakListener(RebalanceListener):
     """Passes calls on to a listener while the consumer object that holds it exists.
 
     Args:
-        given: The listener, as held by the consumer object.
+        strong: The listener, as held by the consumer object.
     """
 
-    def __init__(self, given: Given[Listens]) -> None:
-        self._given = ref(given)
+    def __init__(self, strong: StrongRef[Listens]) -> None:
+        self._strong = ref(strong)
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
         """Pass the call on."""
@@ -116,10 +116,10 @@ class ListenerRelay(RebalanceListener):
         return self._pass_on(Ownership.LOST, partitions)
 
     def _pass_on(self, change: Ownership, partitions: frozenset[TopicPartition]) -> Told:
-        given = self._given()
-        if given is None:
+        strong = self._strong()
+        if strong is None:
             return None
-        return call_listener(given.thing, change, partitions)
+        return call_listener(strong.thing, change, partitions)
 
 
 class Listening:

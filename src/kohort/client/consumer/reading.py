@@ -49,11 +49,11 @@ class Reader:
         self.is_undelivered = False
         self._clipped_times = ClippedTimes()
 
-    def take_back(self) -> None:
+    def restore_undelivered(self) -> None:
         """Take back undelivered records; an interrupted call can be repeated."""
         if self.is_undelivered:
             for each in self._begun:
-                each.take_back()
+                each.restore_undelivered()
             self.is_undelivered = False
 
     # -------------------------------------------------------------------------- one at a time
@@ -249,7 +249,7 @@ class _Begun:
         self.chunk.drop_read()
         self.settle(-1)
 
-    def take_back(self) -> None:
+    def restore_undelivered(self) -> None:
         if self._incarnation == self.state.incarnation:
             self.chunk.rewind(self._mark)
             self.state.put_back(self.chunk)

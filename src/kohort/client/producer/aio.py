@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
-from kohort.client.blocking.facade import AsyncFace
-from kohort.client.blocking.lifecycle import Farewell
+from kohort.client.blocking.facade import AsyncFacade
 from kohort.client.config import arguments
 from kohort.client.config.definitions import ProducerConfig, from_kafka, make
 from kohort.client.measures import PRODUCER, Metrics, precise_ms
 from kohort.client.net.backoff import Deadline
-from kohort.client.net.cluster import Cluster
-from kohort.client.producer.closing import close, close_alone, deadline_of, flush
 from kohort.client.producer.delivery import RecordMetadata, tell_all
-from kohort.client.producer.late_records import LateRecords
-from kohort.client.producer.sender import Sender
-from kohort.errors import KohortError, LocalProtocolError
+from kohort.client.producer.internals import ProducerInternals
+from kohort.errors import KohortError
 from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kohort.values import replace
 from kohort.wire.codec.schema import Buffer
 
 if TYPE_CHECKING:
@@ -31,14 +24,11 @@ if TYPE_CHECKING:
 
     from kohort.client.config.settings import ProducerSettings
     from kohort.client.producer.arrow.delivery import ArrowDelivery
-    from kohort.client.producer.transactions.calls import Transactions
-
-log = logging.getLogger("kohort.client")
 
 Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 
 
-class AsyncProducer(AsyncFace):
+class AsyncProducer(AsyncFacade):
     """Send records to Kafka, in batches and in order.
 
     The defaults are those of Java's producer: idempotent (KIP-98), acknowledged by all in-sync
@@ -51,19 +41,11 @@ class AsyncProducer(AsyncFace):
         ConfigError: A setting is unknown or invalid.
     """
 
-    _kind = "producer"
+    _internals: ProducerInternals
 
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
-        # Background tasks must not hold references to objects of the application.
-        self._bare = replace(self._config, key_serializer=None, value_serializer=None)
-        self._cluster = Cluster(self._bare)
-        self._cluster.allow_auto_topic_creation = self._config.allow_auto_create_topics
-        self._sender: Sender | None = None
-        self._late: LateRecords | None = None
-        self._transactions: Transactions | None = None
-        self._ending: asyncio.Future[None] | None = None
-        self._is_closed = self._is_over = False
+        self._internals = ProducerInternals(self._config)
 
     @classmethod
     def from_config(cls, settings: Mapping[str, object]) -> Self:
@@ -114,7 +96,7 @@ class AsyncProducer(AsyncFace):
                 has the wrong type.
             ValueError: A number is out of range.
         """
-        sender = self.sender()
+        sender = self._internals.sender()
         value, key = serialized(self._config, value, key)
         given = topic, value, key, headers, partition, timestamp_ms
         delivery = await sender.add(given, Deadline(self._config.max_block_ms))
@@ -153,7 +135,7 @@ class AsyncProducer(AsyncFace):
         from kohort.client.producer.arrow.sender import ArrowSend, check_arguments
 
         check_arguments(topic, table)
-        sender = self.sender()
+        sender = self._internals.sender()
         sender.batches.check()
         deadline = Deadline(self._config.max_block_ms)
         if sender.lacks(topic, None):
@@ -189,7 +171,7 @@ class AsyncProducer(AsyncFace):
             ProducerFencedError: Another producer with this id has taken over.
             KafkaError: The user may not use the id, or there was no answer in time: call it again.
         """
-        await self.transactions().initialize(self._call_deadline(timeout))
+        await self._internals.transactions().initialize(self._call_deadline(timeout))
 
     async def begin_transaction(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as `flush`
         """Begin a transaction: its records are visible to readers once it commits (KIP-98).
@@ -203,7 +185,7 @@ class AsyncProducer(AsyncFace):
             ProducerFencedError: Another producer with this id has taken over.
             KafkaError: As `init_transactions`.
         """
-        await self.transactions().begin(self._call_deadline(timeout))
+        await self._internals.transactions().begin(self._call_deadline(timeout))
 
     async def send_offsets_to_transaction(
         self,
@@ -227,7 +209,7 @@ class AsyncProducer(AsyncFace):
         """
         given = arguments.offsets(offsets)
         group = arguments.instance(group_metadata, "group_metadata", ConsumerGroupMetadata)
-        await self.transactions().add_offsets(given, group, self._call_deadline(timeout))
+        await self._internals.transactions().add_offsets(given, group, self._call_deadline(timeout))
 
     async def commit_transaction(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as `flush`
         """Wait for the records of the transaction, then commit it.
@@ -246,7 +228,7 @@ class AsyncProducer(AsyncFace):
             ProducerFencedError: Another producer with this id has taken over.
             RequestTimedOutError: It timed out: call it again.
         """
-        await self.transactions().commit(self._call_deadline(timeout))
+        await self._internals.transactions().commit(self._call_deadline(timeout))
 
     async def abort_transaction(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as `flush`
         """Abort the transaction: readers of committed records see none of its records.
@@ -261,7 +243,7 @@ class AsyncProducer(AsyncFace):
             ProducerFencedError: Another producer with this id has taken over.
             RequestTimedOutError: It timed out: call it again.
         """
-        await self.transactions().abort(self._call_deadline(timeout))
+        await self._internals.transactions().abort(self._call_deadline(timeout))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
@@ -293,21 +275,7 @@ class AsyncProducer(AsyncFace):
     @property
     def is_in_transaction(self) -> bool:
         """Whether a transaction is open; safe to read from any thread."""
-        return self._transactions is not None and self._transactions.is_open
-
-    def transactions(self) -> Transactions:
-        """Return the object that runs transaction calls, on the running loop.
-
-        Raises:
-            LocalProtocolError: The producer is closed, or has no transactional id.
-        """
-        if self._config.transactional_id is None:
-            raise LocalProtocolError(
-                "the producer has no transactional.id: give it one to send in transactions"
-            )
-        self.sender()
-        assert self._transactions is not None
-        return self._transactions
+        return self._internals.is_in_transaction
 
     def _call_deadline(self, timeout_s: float | None) -> Deadline:
         given = arguments.timeout_s_or_none(timeout_s)
@@ -329,10 +297,10 @@ class AsyncProducer(AsyncFace):
         Returns:
             The group "producer-metrics"; empty before the first record.
         """
-        sender, now = self._sender, precise_ms()
+        sender, now = self._internals.made, precise_ms()
         if sender is None:
             return {}
-        found = self._cluster.traffic.values(now) | sender.measures.values(now)
+        found = self._internals.cluster.traffic.values(now) | sender.measures.values(now)
         memory = float(self._config.buffer_memory)
         used = sender.batches.added_bytes - sender.batches.released_bytes
         found |= {"buffer-total-bytes": memory, "buffer-available-bytes": memory - used}
@@ -349,10 +317,7 @@ class AsyncProducer(AsyncFace):
         Raises:
             RequestTimedOutError: It timed out.
         """
-        timeout = arguments.timeout_s_or_none(timeout)
-        if self._sender is not None:
-            self._at_home()
-            await flush(self._sender, self._late, deadline_of(timeout), timeout)
+        await self._internals.flush(arguments.timeout_s_or_none(timeout))
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in kafka-python
         """Send everything, then close; records not acknowledged in time fail.
@@ -360,96 +325,12 @@ class AsyncProducer(AsyncFace):
         Args:
             timeout: Maximum wait in seconds.
         """
-        left_s = arguments.timeout_s_or_none(timeout)
-        deadline = deadline_of(left_s)
-        while (ending := self._ending) is not None:  # an earlier close may have been cancelled
-            await asyncio.wait([ending], timeout=left_s)
-            left_s = deadline.left_s()
-            if not ending.done():
-                log.warning("the producer is still being closed by another task")
-                return
-        if self._is_over:
-            return
-        if self._sender is not None:
-            self._at_home()
-        self._is_closed = True
-        ending = self._ending = asyncio.get_running_loop().create_future()
-        try:
-            if self._transactions is not None:
-                await self._wind_up(self._transactions, left_s)
-                left_s = deadline.left_s()
-            await close(self._sender, self._late, self._cluster, left_s)
-            self._is_over = True
-        finally:
-            if not self._is_over:  # the records can still be sent: by another close, or at exit
-                self._is_closed = False
-            self._ending = None
-            ending.set_result(None)
+        await self._internals.close(arguments.timeout_s_or_none(timeout))
 
-    async def _wind_up(self, transactions: Transactions, timeout_s: float | None) -> None:
-        """End an open transaction, so that it does not stay open until the broker's timeout."""
-        assert self._sender is not None
-        self._sender.refuse()
-        await transactions.wind_up(self._call_deadline(timeout_s))
 
-    def end_at_exit(self) -> None:
-        """Log what is lost at the end of the process: the loop no longer runs."""
-        sender = self._sender
-        if self.is_owned or self._is_over or sender is None:
-            return
-        if not (sender.undone() or self.is_in_transaction):
-            return
-        self._is_closed = self._is_over = True  # logged once
-        if self.is_in_transaction:
-            log.warning(
-                "transactional id %s: an AsyncProducer was not closed, and leaves a transaction"
-                " open, which the broker aborts after %d ms: await its close()",
-                self._config.transactional_id,
-                self._config.transaction_timeout_ms,
-            )
-            return
-        log.warning("records of an AsyncProducer that was not closed are lost: await its close()")
-
-    def farewell(self) -> Farewell | None:
-        """Return what replaces `close` when it is not called: the held records are sent.
-
-        This also applies after a `close` that was cancelled, or will be.
-        """
-        if self._sender is None or self._is_over:
-            return None
-        timeout_s = self._config.delivery_timeout_ms / 1000
-        return partial(
-            close_alone, self._sender, self._late, self._cluster, timeout_s, self._transactions
-        )
-
-    def sender(self, notify: Callable[[Callable[[], object]], object] | None = None) -> Sender:
-        """Return the sender; created on first use, on the running loop."""
-        if self._is_closed:
-            raise LocalProtocolError("the producer is closed")
-        self._at_home()
-        if self._sender is None:
-            self._begin_to_send(notify or (lambda call: call()))
-            assert self._sender is not None
-        return self._sender
-
-    def _begin_to_send(self, notify: Callable[[Callable[[], object]], object]) -> None:
-        if self._config.transactional_id is None:
-            self._sender = Sender(self._bare, self._cluster, notify)
-            self._late = LateRecords(self._bare, self._sender)
-        else:
-            from kohort.client.producer.transactions.calls import Transactions
-            from kohort.client.producer.transactions.sender import TransactionalSender
-
-            sender = self._sender = TransactionalSender(self._bare, self._cluster, notify)
-            late = self._late = LateRecords(self._bare, sender)
-            self._transactions = Transactions(self._bare, self._cluster, sender, late)
-        self._sender.start()
-
-    def late_records(self) -> LateRecords:
-        """Return the queue for records of callbacks; usable while the producer closes."""
-        self._sender or self.sender()
-        assert self._late is not None
-        return self._late
+def internals_of(producer: AsyncProducer) -> ProducerInternals:
+    """Return what a producer hides from applications, for the blocking one."""
+    return producer._internals  # noqa: SLF001  # of this module
 
 
 def note_not_aborted(error: BaseException, trouble: KohortError) -> None:

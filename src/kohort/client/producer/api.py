@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, cast
 
 from kohort.client.blocking import lifecycle
-from kohort.client.blocking.facade import BlockingFace
-from kohort.client.blocking.lifecycle import Farewell
+from kohort.client.blocking.facade import BlockingFacade
 from kohort.client.config import arguments
 from kohort.client.config.definitions import ProducerConfig, from_kafka, make
 from kohort.client.measures import Metrics
@@ -17,12 +16,14 @@ from kohort.client.net.backoff import Deadline
 from kohort.client.producer.aio import (
     AsyncProducer,
     Headers,
+    internals_of,
     note_not_aborted,
     serialized,
 )
 from kohort.client.producer.closing import CLOSING_S
 from kohort.client.producer.delivery import RecordMetadata
 from kohort.client.producer.delivery_future import DeliveryFuture
+from kohort.client.producer.internals import ProducerInternals
 from kohort.client.producer.sender import Sender
 from kohort.errors import KohortError, LocalProtocolError
 from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -38,7 +39,7 @@ __all__ = ["DeliveryFuture", "Producer", "RecordMetadata"]
 _Add: TypeAlias = Callable[..., DeliveryFuture | None]
 
 
-class Producer(BlockingFace):
+class Producer(BlockingFacade):
     """Send records to Kafka, in batches and in order; any number of threads may use it.
 
     The defaults are those of Java's producer: idempotent (KIP-98), acknowledged by all in-sync
@@ -65,11 +66,12 @@ class Producer(BlockingFace):
         ConfigError: A setting is unknown or invalid.
     """
 
+    _internals: ProducerInternals
+
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         self._config = make(ProducerConfig, settings)
-        self._core = AsyncProducer(**settings)
-        self._core.is_owned = True
-        super().__init__("kohort-producer")
+        self._async = AsyncProducer(**settings)
+        super().__init__("kohort-producer", internals_of(self._async))
         self._exit_s = self._config.delivery_timeout_ms / 1000 + CLOSING_S
         self._sender: Sender | None = None
         self._add: _Add = _not_started
@@ -150,7 +152,7 @@ class Producer(BlockingFace):
         sender = self._sender or self._start()
         given = topic, value, key, headers, partition, timestamp_ms
         if self._thread.is_inside:  # a callback of a delivery
-            return self._core.late_records().add(given)
+            return self._internals.callback_records().add(given)
         self._thread.check()
         size = sender.batches.size_of(value, key, headers)
         deadline = Deadline(self._config.max_block_ms)
@@ -214,11 +216,11 @@ class Producer(BlockingFace):
 
     def init_transactions(self, timeout: float | None = None) -> None:
         """Get a producer id; see `AsyncProducer.init_transactions`."""
-        self._transact(lambda: self._core.init_transactions(timeout))
+        self._transact(lambda: self._async.init_transactions(timeout))
 
     def begin_transaction(self, timeout: float | None = None) -> None:
         """Begin a transaction; see `AsyncProducer.begin_transaction`."""
-        self._transact(lambda: self._core.begin_transaction(timeout))
+        self._transact(lambda: self._async.begin_transaction(timeout))
 
     def send_offsets_to_transaction(
         self,
@@ -228,7 +230,7 @@ class Producer(BlockingFace):
     ) -> None:
         """Commit positions in the transaction; see `AsyncProducer.send_offsets_to_transaction`."""
         self._transact(
-            lambda: self._core.send_offsets_to_transaction(offsets, group_metadata, timeout)
+            lambda: self._async.send_offsets_to_transaction(offsets, group_metadata, timeout)
         )
 
     def commit_transaction(self, timeout: float | None = None) -> None:
@@ -236,11 +238,11 @@ class Producer(BlockingFace):
 
         An exception from a signal handler, such as KeyboardInterrupt, acts like a cancellation.
         """
-        self._transact(lambda: self._core.commit_transaction(timeout))
+        self._transact(lambda: self._async.commit_transaction(timeout))
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the open transaction; see `AsyncProducer.abort_transaction`."""
-        self._transact(lambda: self._core.abort_transaction(timeout))
+        self._transact(lambda: self._async.abort_transaction(timeout))
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -259,10 +261,10 @@ class Producer(BlockingFace):
         self.begin_transaction()
         try:
             yield self
-            if self._core.is_in_transaction:
+            if self._async.is_in_transaction:
                 self.commit_transaction()
         except BaseException as error:
-            if self._core.is_in_transaction:
+            if self._async.is_in_transaction:
                 try:
                     self.abort_transaction()
                 except KohortError as trouble:
@@ -286,7 +288,7 @@ class Producer(BlockingFace):
         """Return the producer's metrics; see `AsyncProducer.metrics`."""
 
         async def call() -> Metrics:
-            return self._core.metrics()
+            return self._async.metrics()
 
         return self._thread.run(call)
 
@@ -303,7 +305,7 @@ class Producer(BlockingFace):
         """
         wait_s = arguments.timeout_s_or_none(timeout)
         if self._thread.is_used:
-            self._thread.run(lambda: self._core.flush(wait_s))
+            self._thread.run(lambda: self._async.flush(wait_s))
 
     def close(self, timeout: float | None = None) -> None:
         """Send everything, then close; records not acknowledged in time fail.
@@ -312,18 +314,15 @@ class Producer(BlockingFace):
             timeout: Maximum wait in seconds.
         """
         wait_s = arguments.timeout_s_or_none(timeout)
-        self._thread.close(lambda _: self._core.close(wait_s), wait_s)
+        self._thread.close(lambda _: self._async.close(wait_s), wait_s)
         self._forget()
 
     def _forget(self) -> None:
         self._sender, self._add = None, _not_started
 
-    def _farewell(self) -> Farewell | None:
-        return self._core.farewell()
-
-    def forked(self) -> object:
+    def _forked(self) -> object:
         """In a forked child: drop what belongs to the parent."""
-        parents = super().forked()
+        parents = super()._forked()
         self._forget()
         return parents
 
@@ -331,7 +330,7 @@ class Producer(BlockingFace):
         notify = self._thread.call_soon
 
         async def make_sender() -> Sender:
-            return self._core.sender(notify)
+            return self._internals.sender(notify)
 
         sender = self._thread.run(make_sender)
         # Set this first: if an interrupt follows, the next call gets the same sender.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kohort.client.net.backoff import Deadline
 from kohort.client.net.cluster import Cluster
-from kohort.client.producer.late_records import LateRecords
+from kohort.client.producer.callback_records import CallbackRecords
 from kohort.client.producer.sender import Sender
 from kohort.errors import RequestTimedOutError
 
@@ -23,47 +23,50 @@ CLOSING_S = 2.0
 
 
 async def flush(
-    sender: Sender, late: LateRecords | None, deadline: Deadline, timeout_s: float | None
+    sender: Sender, records: CallbackRecords | None, deadline: Deadline, timeout_s: float | None
 ) -> None:
     """Send all records, including those from delivery callbacks, and wait for their outcome.
 
     Args:
         sender: Sends the records.
-        late: Records that callbacks have sent.
+        records: Records that callbacks have sent.
         deadline: When to give up.
         timeout_s: The caller's timeout, for the error message.
 
     Raises:
         RequestTimedOutError: It timed out.
     """
-    if late is not None:
+    if records is not None:
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline.left_s()):
-                await late.passed_on()
+                await records.passed_on()
     await sender.flush(deadline, timeout_s)
-    if late is not None and late.count and deadline.over:
+    if records is not None and records.count and deadline.over:
         raise RequestTimedOutError(
-            f"{late.count} records that callbacks of deliveries sent still wait for metadata or"
+            f"{records.count} records that callbacks of deliveries sent still wait for metadata or"
             f" memory after {timeout_s or 0:g} s"
         )
 
 
 async def close(
-    sender: Sender | None, late: LateRecords | None, cluster: Cluster, timeout_s: float | None
+    sender: Sender | None,
+    records: CallbackRecords | None,
+    cluster: Cluster,
+    timeout_s: float | None,
 ) -> None:
     """Send all records, then close the connections; records not acknowledged in time fail."""
     deadline = deadline_of(timeout_s)
-    if sender is not None and late is not None:
+    if sender is not None and records is not None:
         sender.refuse()
-        why = await _finish(sender, late, deadline, timeout_s)
+        why = await _finish(sender, records, deadline, timeout_s)
         await sender.close(why)
-        await late.close()
+        await records.close()
     left_s = deadline.left_s()
     await cluster.close(CLOSING_S if left_s is None else min(CLOSING_S, left_s))
 
 
 async def _finish(
-    sender: Sender, late: LateRecords, deadline: Deadline, timeout_s: float | None
+    sender: Sender, records: CallbackRecords, deadline: Deadline, timeout_s: float | None
 ) -> RequestTimedOutError | None:
     """Send all records, including those that delivery callbacks send meanwhile.
 
@@ -71,8 +74,8 @@ async def _finish(
         The error for records that are left when time is up; None if there are none.
     """
     try:
-        while sender.batches.fatal is None and (late.count or sender.undone()):
-            await flush(sender, late, deadline, timeout_s)
+        while sender.batches.fatal is None and (records.count or sender.undone()):
+            await flush(sender, records, deadline, timeout_s)
     except RequestTimedOutError as error:
         log.warning("the producer is closed although %s", error.message)
         return error
@@ -86,7 +89,7 @@ def deadline_of(timeout_s: float | None) -> Deadline:
 
 async def close_alone(
     sender: Sender,
-    late: LateRecords | None,
+    records: CallbackRecords | None,
     cluster: Cluster,
     timeout_s: float,
     transactions: Transactions | None,
@@ -101,4 +104,4 @@ async def close_alone(
         deadline = deadline_of(timeout_s)
         await transactions.wind_up(deadline)
         timeout_s = deadline.left_s() or 0.0
-    await close(sender, late, cluster, timeout_s)
+    await close(sender, records, cluster, timeout_s)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from kohort.client import AsyncConsumer, AsyncProducer, ConsumerRecord
 from kohort.client.admin.aio import AsyncAdminClient
 from kohort.client.admin.values import NewTopic
+from kohort.client.consumer.aio import internals_of
 from kohort.errors import MAY_BE_HIDDEN, BrokerUnavailableError, ErrorCode, KafkaError, KohortError
 from kohort.region.errors import ControlTopicError, RegionError, RegionRecordError
 from kohort.region.log.policies import COMPACTED, LOST, check_topic, watch_policies
@@ -318,7 +319,7 @@ class ControlLog:
                 told(state)
 
     async def _check_id(self, consumer: AsyncConsumer) -> None:
-        found = consumer.core.cluster.metadata.topic_id(self.topic)
+        found = internals_of(consumer).core.cluster.metadata.topic_id(self.topic)
         if found is None:
             await self._check_is_there()
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from kohort.client import AsyncConsumer
+from kohort.client.consumer.aio import internals_of
 from kohort.errors import ConfigError
 from kohort.group.member.classic.session import MemberState
 from kohort.region.settings import ClientSettings
@@ -51,20 +52,20 @@ def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
 
     Its claim there has the same effect. A request would lead to one more rebalance after that.
     """
-    membership = consumer.core.membership
+    membership = internals_of(consumer).core.membership
     if membership is None or membership.member.session.state is not MemberState.PREPARING_REBALANCE:
         consumer.enforce_rebalance(reason)
 
 
 def is_session_over(consumer: AsyncConsumer) -> bool:
     """Whether tasks may have other owners: a session has passed without an answer."""
-    membership = consumer.core.membership
+    membership = internals_of(consumer).core.membership
     return membership is not None and membership.is_session_over
 
 
 def is_out_for_good(consumer: AsyncConsumer) -> bool:
     """Whether the member has given up, so that each further poll raises the same error."""
-    membership = consumer.core.membership
+    membership = internals_of(consumer).core.membership
     return membership is not None and membership.fatal is not None
 
 

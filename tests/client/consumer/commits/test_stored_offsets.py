@@ -52,7 +52,7 @@ async def storing(
         enable_auto_offset_store=False,
         enable_auto_commit=False,
     )
-    core = consumer.core
+    core = consumer._core
     core.partitions.add([PLACE])
     consumer.store_offsets({PLACE: offset})
     monkeypatch.setattr(core.committing(), "commit", broker.commit)
@@ -70,12 +70,12 @@ async def test_a_commit_that_was_cancelled_is_made_again(monkeypatch: pytest.Mon
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert consumer.core.commit_positions() == {PLACE: OffsetAndMetadata(42)}
+            assert consumer._core.commit_positions() == {PLACE: OffsetAndMetadata(42)}
         last = asyncio.create_task(consumer.commit())
         (await broker.answers.get()).set_result(None)
         await last
         assert broker.asked == [42, 42, 100, 42]
-        assert consumer.core.commit_positions() == {}
+        assert consumer._core.commit_positions() == {}
 
 
 @on_a_loop

@@ -74,8 +74,8 @@ async def test_three_join_one_leaves_one_crashes(broker: EmbeddedBroker) -> None
         assert len({each.generation_id for each in members}) == 1
         await third.close()  # the design has no good-bye: its session has to end
         await poll_until(lambda: share(first, second), first, second)
-        assert second.core.membership is not None
-        await second.core.membership.stop()  # dies without a word
+        assert second._core.membership is not None
+        await second._core.membership.stop()  # dies without a word
         await poll_until(lambda: share(first), first)
         assert first.member_id in ids
         gone = [each.member for each in facts if isinstance(each, MemberLeft)]

@@ -154,7 +154,7 @@ async def producing(
     monkeypatch.setattr(Sender, "_leader_of", lambda *_: 1)
     given = {"retry_backoff_ms": 1, "linger_ms": 0, "max_block_ms": 5_000, **settings}
     producer = AsyncProducer(bootstrap_servers="127.0.0.1:1", transactional_id="id", **given)
-    sender = producer.sender()
+    sender = producer._internals.sender()
     sender.batches.set_partitions("t", 100)
     monkeypatch.setattr(sender._cluster, "send", produce)
     monkeypatch.setattr(sender._cluster, "request_refresh", lambda: None)
@@ -375,13 +375,13 @@ async def test_what_a_callback_sends_is_part_of_the_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with producing(monkeypatch) as (producer, _):
-        late = producer.late_records()
+        records = producer._internals.callback_records()
         await producer.begin_transaction()
-        future = late.add(("t", b"v", None, (), 0, None))
+        future = records.add(("t", b"v", None, (), 0, None))
         await producer.commit_transaction()
         assert future.result(0).partition == 0
         await producer.begin_transaction()
-        unknown = late.add(("u", b"v", None, (), 0, None))
+        unknown = records.add(("u", b"v", None, (), 0, None))
         with pytest.raises(KafkaError):
             await producer.commit_transaction(timeout=0.05)
         await producer.abort_transaction()

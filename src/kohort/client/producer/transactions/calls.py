@@ -15,7 +15,7 @@ from kohort.client.net.cluster import Cluster
 from kohort.client.net.coordinator import Coordinator
 from kohort.client.net.versions import END_IN_V1, OFFSETS_IN_V1
 from kohort.client.producer.batch import Identity
-from kohort.client.producer.late_records import LateRecords
+from kohort.client.producer.callback_records import CallbackRecords
 from kohort.client.producer.transactions.errors import (
     abortable,
     again,
@@ -76,7 +76,7 @@ class Transactions:
         config: Settings.
         cluster: The brokers.
         sender: Sends the records.
-        late: Records that delivery callbacks have sent.
+        records: Records that delivery callbacks have sent.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Transactions:
         config: ProducerConfig,
         cluster: Cluster,
         sender: TransactionalSender,
-        late: LateRecords,
+        records: CallbackRecords,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._sender = sender
-        self._late = late
+        self._callback_records = records
         self._groups: dict[str, Coordinator] = {}
         self._one_by_one = asyncio.Lock()
         self._id = sender.transactional_id
@@ -175,7 +175,7 @@ class Transactions:
         """Wait for records that delivery callbacks have sent: they belong to it, too."""
         try:
             async with asyncio.timeout(deadline.left_s()):
-                await self._late.passed_on()
+                await self._callback_records.passed_on()
         except TimeoutError:
             raise deadline.expired("records of callbacks wait for metadata or memory") from None
 
@@ -259,7 +259,7 @@ class Transactions:
             await self._flush(deadline)
             return Settled()
         if step is Step.DROP:
-            await self._late.close(dropped(self._id))
+            await self._callback_records.close(dropped(self._id))
             await self._sender.settle_adding()
             self._sender.drop()
             await self._flush(deadline)

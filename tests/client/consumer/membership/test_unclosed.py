@@ -59,7 +59,7 @@ def test_one_that_is_open_at_the_end_of_the_process(
     bootstrap: str, protocol: GroupProtocol
 ) -> None:
     group = f"group-{uuid.uuid4().hex}"
-    done = run("left_open", bootstrap, group, new_topic(bootstrap), protocol)
+    done = run("unclosed", bootstrap, group, new_topic(bootstrap), protocol)
     assert done.returncode == 1
     assert "ArithmeticError" in done.stderr
     assert "could not leave" not in done.stderr

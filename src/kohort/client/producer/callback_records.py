@@ -15,10 +15,10 @@ from kohort.client.producer.delivery_future import DeliveryFuture
 from kohort.client.producer.sender import Sender
 from kohort.errors import KohortError, LocalProtocolError, RequestTimedOutError
 
-_Late: TypeAlias = tuple[NewRecord, int, DeliveryFuture, Deadline]
+_Waiting: TypeAlias = tuple[NewRecord, int, DeliveryFuture, Deadline]
 
 
-class LateRecords:
+class CallbackRecords:
     """Waits for metadata and memory on behalf of callbacks; keeps the order within a topic.
 
     Args:
@@ -29,7 +29,7 @@ class LateRecords:
     def __init__(self, config: ProducerConfig, sender: Sender) -> None:
         self._config = config
         self._sender = sender
-        self._queues: dict[str, deque[_Late]] = {}
+        self._queues: dict[str, deque[_Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._size = 0
         self._why: KohortError | None = None
@@ -53,16 +53,16 @@ class LateRecords:
                 f"buffer.memory of {self._config.buffer_memory} bytes is full, and callbacks of"
                 " deliveries have sent as much again, which waits for room"
             )
-        late = record, size, DeliveryFuture.detached(), Deadline(self._config.max_block_ms)
+        waiting = record, size, DeliveryFuture.detached(), Deadline(self._config.max_block_ms)
         self._size += size
         if queue is not None:
-            queue.append(late)
+            queue.append(waiting)
         else:
-            self._queues[topic] = deque([late])
+            self._queues[topic] = deque([waiting])
             task = asyncio.get_running_loop().create_task(self._pass_on(topic))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return late[2]
+        return waiting[2]
 
     @property
     def count(self) -> int:

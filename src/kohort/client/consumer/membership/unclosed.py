@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kohort.client.blocking import lifecycle
-from kohort.client.blocking.lifecycle import Farewell, Home
+from kohort.client.blocking.lifecycle import BoundLoop, Shutdown
 from kohort.client.config.definitions import ConsumerConfig
 from kohort.client.consumer.callbacks import SILENT
 from kohort.client.consumer.last_poll import nobody_closes
@@ -28,47 +28,49 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.client")
 
 # How long leaving may take on the consumer's own loop, in milliseconds.
-_FAREWELL_MS = 5_000
+_SHUTDOWN_MS = 5_000
 # How long it may take without that loop, in seconds; the end of the process waits for it.
 _PATIENCE_S = 2.0
 
 
-def farewell(core: ConsumerCore | None) -> Farewell | None:
+def shutdown(core: ConsumerCore | None) -> Shutdown | None:
     """Return what the loop of an unclosed consumer has to do; None for nothing."""
     if core is None or core.ending.is_over:
         return None
-    return partial(_say, core)
+    return partial(_close, core)
 
 
-async def _say(core: ConsumerCore) -> None:
-    deadline = Deadline(_FAREWELL_MS)
+async def _close(core: ConsumerCore) -> None:
+    deadline = Deadline(_SHUTDOWN_MS)
     await core.close(deadline, SILENT, GroupMembershipOperation.DEFAULT, nobody_closes)
 
 
-def leave(core: ConsumerCore | None, home: Home | None, *, aside: bool = False) -> bool:
+def leave_group(
+    core: ConsumerCore | None, bound: BoundLoop | None, *, in_thread: bool = False
+) -> bool:
     """Make a consumer leave its group without its loop, which no longer runs.
 
     Args:
         core: The consumer's core.
-        home: Its loop.
-        aside: Whether to leave in another thread, without waiting.
+        bound: Its loop.
+        in_thread: Whether to do it in another thread, and not to wait.
 
     Returns:
         Whether leaving was attempted; False when the loop runs, or there is no member.
     """
-    if core is None or core.ending.is_over or home is None or not home.is_here:
+    if core is None or core.ending.is_over or bound is None or not bound.is_here:
         return False
-    if core.membership is None or core.membership.is_closed or home.loop.is_running():
+    if core.membership is None or core.membership.is_closed or bound.loop.is_running():
         return False
-    left = LeftOpen(core.config, core.membership)
-    if aside:
-        left.leave_aside()
+    member = UnclosedMember(core.config, core.membership)
+    if in_thread:
+        member.leave_in_thread()
     else:
-        left.leave()
+        member.leave()
     return True
 
 
-class LeftOpen:
+class UnclosedMember:
     """A member whose loop has ended: it leaves its group on a loop of its own, with no listener.
 
     Args:
@@ -84,13 +86,13 @@ class LeftOpen:
     def __str__(self) -> str:
         return f"the consumer of group {self._config.group_id}, whose event loop had ended,"
 
-    def leave_aside(self) -> None:
+    def leave_in_thread(self) -> None:
         """Leave the group in another thread, without waiting: finalizers call this."""
-        lifecycle.begins_to_end(self, _PATIENCE_S)
+        lifecycle.join_at_exit(self, _PATIENCE_S)
         try:
             _thread.start_new_thread(self.leave, ())
         except RuntimeError:  # the process is exiting, and threads can no longer be started
-            lifecycle.has_ended(self)
+            lifecycle.forget_thread(self)
 
     def leave(self) -> None:
         """Leave the group, or give up after a while; raises nothing."""
@@ -105,7 +107,7 @@ class LeftOpen:
             )
         finally:
             self._over.put(None)
-            lifecycle.has_ended(self)
+            lifecycle.forget_thread(self)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; return whether it has."""
