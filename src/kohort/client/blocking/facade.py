@@ -1,8 +1,8 @@
 """The common base of all clients: an orderly shutdown, even without `close`.
 
-What a client runs in the background must not refer to its facade, or the facade is never collected:
-what the application has given to a client (listeners, deserializers), which mostly refers back to
-it, is kept by the facade and its internals alone, and called through weak references.
+Background tasks of a client must not refer to its facade (the public object), or the facade is
+never garbage-collected. Objects of the application (listeners, deserializers) often refer back to
+it, so only the facade and its internals hold them, and they are called through weak references.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ _Hooks: TypeAlias = tuple[WeakMethod[Callable[[], None]], WeakMethod[Callable[[]
 
 # What each client does at the end of the process, and in a forked child.
 _clients: WeakKeyDictionary[object, _Hooks] = WeakKeyDictionary()
-# Threads that shut down, and until when (`time.monotonic`) the end of the process waits for them.
+# Threads that are shutting down, and until when (`time.monotonic`) the process waits for them.
 _ending: dict[Joinable, float] = {}
 _hooked: set[int] = set()
 _ended: set[int] = set()  # ids of processes that have shut down their clients
@@ -59,13 +59,13 @@ _closing_connections: WeakSet[asyncio.Task[object]] = WeakSet()
 def watch_client(
     client: object, end_at_exit: Callable[[], None], forked: Callable[[], object]
 ) -> None:
-    """End a client when the process ends, and tell it when the process was forked.
+    """Shut a client down when the process exits, and notify it of a fork.
 
     Args:
         client: The client, which is not kept alive.
-        end_at_exit: A method of it, which begins to end it without waiting: the process ends.
-        forked: A method of it, which in a forked child gives up what belongs to the parent, and
-            returns it.
+        end_at_exit: A method of the client that starts its shutdown without waiting.
+        forked: A method of the client that, in a forked child, drops and returns what belongs to
+            the parent.
     """
     _clients[client] = WeakMethod(end_at_exit), WeakMethod(forked)
 
