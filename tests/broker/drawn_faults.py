@@ -1,4 +1,4 @@
-"""Faults drawn at random: what a broker may do for a while, and clients must outlive."""
+"""Random temporary faults of a broker, which clients must survive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 
 from kohort.broker import Fault
 
-# For each API what a broker answers that goes away by itself, and what throws a member out.
+# For each API, errors that are temporary, and errors that remove a member.
 ERRORS = {
     "OffsetCommit": ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "REBALANCE_IN_PROGRESS"],
     "OffsetFetch": ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"],

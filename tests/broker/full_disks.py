@@ -1,4 +1,4 @@
-"""A disk that is full for a while: no file of this process grows, whatever else may be done."""
+"""A disk that is temporarily full: no file of this process can grow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def full_disk(code: int = errno.ENOSPC) -> Iterator[None]:
-    """Refuse each write that would make a file larger; what a file has may be overwritten."""
+    """Refuse writes that would make a file larger; existing bytes can be overwritten."""
     write = os.write
 
     def refusing(descriptor: int, data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Requests of every kind with values that matter somewhere, and spoilt ones."""
+"""Requests of every kind, with significant values and mutated bytes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _STRINGS = (
 )
 _BYTES = (b"", b"\0\x01\0\0\0\x01\0\x01t\xff\xff\xff\xff", b"\xff" * 9)
 _RECORDS = (b"", batch(b"x"), batch(b"x")[:-3], batch(b"a", b"b", key=b"k"))
-# An honest client means these; here they would only make the test wait.
+# Valid values, which here would only make the test wait.
 _SHORT = {"max_wait_ms": (0, 1, 5, -1), "count": (-1, 0, 1, 3), "num_partitions": (-1, 0, 1, 3)}
 
 
 class Enemy:
-    """Draws requests; a topic id that exists is among the values."""
+    """Draws requests; an existing topic id is among the values."""
 
     def __init__(self, seed: int, topic_id: uuid.UUID) -> None:
         self.chance = random.Random(seed)
         self._ids = (ZERO_UUID, topic_id, uuid.UUID(int=77))
 
     def message(self, cls: type[Message], version: int) -> Message:
-        """A request that can be written."""
+        """Return a request that can be encoded."""
         made = self._struct(cls, version)
         assert isinstance(made, Message)
         return made
@@ -65,7 +65,7 @@ class Enemy:
         return self.chance.choice(choices[kind])
 
     def spoilt(self, data: bytes) -> bytes:
-        """The bytes with a few of them flipped, cut, inserted, or made a huge length."""
+        """Return the bytes with some flipped, cut or inserted, or replaced by a huge length."""
         out = bytearray(data)
         for _ in range(self.chance.choice((1, 1, 2, 4))):
             at = self.chance.randrange(len(out) + 1)

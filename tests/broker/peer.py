@@ -1,4 +1,4 @@
-"""A client of one blocking socket that sends whatever a test wants sent."""
+"""A client with one blocking socket that sends arbitrary requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIMEOUT_S = 20.0
 
 
 class Peer:
-    """One connection; requests are answered in turn."""
+    """One connection; requests are answered in order."""
 
     def __init__(self, bootstrap_servers: str, timeout_s: float = TIMEOUT_S) -> None:
         host, port = bootstrap_servers.split(":")
@@ -47,17 +47,17 @@ class Peer:
         self.socket.close()
 
     def ask(self, request: Request[R], version: int) -> R:
-        """Send a request and return its answer."""
+        """Send a request and return its response."""
         self.send(request, version)
         return cast("R", self.answer(apis.response_class(request.api_key), version))
 
     def send(self, request: Message, version: int) -> None:
-        """Send a request and wait for nothing."""
+        """Send a request without waiting for a response."""
         self._correlation_id += 1
         self.socket.sendall(frame.encode_request(request, version, self._correlation_id, "peer"))
 
     def answer(self, cls: type[R], version: int) -> R:
-        """Read the next answer."""
+        """Read the next response."""
         data = memoryview(self.frame())
         assert frame.correlation_id_of(data) == self._correlation_id
         return frame.decode_response(cls, version, data)
@@ -68,7 +68,7 @@ class Peer:
         return self._exactly(length)
 
     def is_closed(self) -> bool:
-        """Whether the broker closes the connection (waits for that, or for an answer)."""
+        """Whether the broker closes the connection; waits for that, or for a response."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:
@@ -86,7 +86,7 @@ class Peer:
     # ------------------------------------------------------------------------------- shorthand
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
-        """Create a topic; settings have underscores for dots."""
+        """Create a topic; underscores in setting names stand for dots."""
         settings = tuple(
             CreatableTopicConfig(name=name.replace("_", "."), value=value)
             for name, value in configs.items()
@@ -111,14 +111,14 @@ class Peer:
     def fetch(
         self, partition: TopicPartition, offset: int, max_wait_ms: int = 0, max_bytes: int = 1 << 20
     ) -> PartitionData:
-        """Read from an offset on."""
+        """Read, starting at an offset."""
         request = fetch_request(partition, offset, max_wait_ms, max_bytes)
         answer = self.ask(request, FETCH_BY_NAME)
         return answer.responses[0].partitions[0]
 
 
 def produce_request(partition: TopicPartition, batch: bytes, acks: int = -1) -> ProduceRequest:
-    """One batch for one partition."""
+    """Return a request with one batch for one partition."""
     data = PartitionProduceData(index=partition.partition, records=batch)
     topic = TopicProduceData(name=partition.topic, partition_data=(data,))
     return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=10_000, topic_data=(topic,))
@@ -127,7 +127,7 @@ def produce_request(partition: TopicPartition, batch: bytes, acks: int = -1) -> 
 def fetch_request(
     partition: TopicPartition, offset: int, max_wait_ms: int, max_bytes: int
 ) -> FetchRequest:
-    """One partition from an offset on."""
+    """Return a request for one partition, starting at an offset."""
     wanted = FetchPartition(
         partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes
     )

@@ -1,4 +1,4 @@
-"""Broker processes that a test may kill, and waiting for conditions."""
+"""Broker processes that tests may kill, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _READY = re.compile(r"kohort broker ready on (\S+):(\d+)\n")
 
 
 def eventually(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Call `condition`, which itself waits a little each time, until it holds."""
+    """Call `condition`, which waits a little itself each time, until it is true."""
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
 
 
 class BrokerProcess:
-    """`python -m kohort.broker` on one directory and one port, over all its starts."""
+    """`python -m kohort.broker` with the same directory and port at every start."""
 
     def __init__(self, data: Path, *options: str) -> None:
         self.data = data
@@ -51,7 +51,7 @@ class BrokerProcess:
         return self._process
 
     def start(self) -> None:
-        """Start it and return once it serves."""
+        """Start the process and return once it serves."""
         self._process = subprocess.Popen(
             broker_command(self.data, self.port, *self._options), stdout=subprocess.PIPE, text=True
         )
@@ -60,23 +60,23 @@ class BrokerProcess:
         assert _READY.fullmatch(line), f"not ready: {line!r}"
 
     def kill(self) -> None:
-        """End it as a crash does; nothing happens when it has ended."""
+        """Kill the process as in a crash; does nothing after it has ended."""
         if self._process is not None:
             self._process.kill()
             self._ended(self._process)
 
     def stop(self) -> int:
-        """End it in order; return its exit code."""
+        """Shut the process down; return its exit code."""
         self.process.terminate()
         return self._ended(self.process)
 
     def rss(self) -> int:
-        """Bytes of memory it has now."""
+        """Return the current memory use in bytes."""
         resident: int = psutil.Process(self.process.pid).memory_info().rss
         return resident
 
     def cpu_s(self) -> float:
-        """Seconds of processor time it has used."""
+        """Return the processor time used, in seconds."""
         times = psutil.Process(self.process.pid).cpu_times()
         used: float = times.user + times.system
         return used
@@ -90,6 +90,6 @@ class BrokerProcess:
 
 
 def broker_command(data: Path, port: int, *options: str) -> list[str]:
-    """The command line of a broker."""
+    """Return the command line of a broker."""
     command = [sys.executable, "-m", "kohort.broker", "--data", str(data), "--port", str(port)]
     return [*command, *options]

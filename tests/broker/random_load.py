@@ -1,7 +1,7 @@
-"""Loads that know what they were promised, for tests that kill the broker under them.
+"""Loads that record what was acknowledged, for tests that kill the broker meanwhile.
 
-Each runs on a thread of its own. What was answered for has to hold after every kill; what was asked
-last and not answered may have happened or not.
+Each runs in its own thread. Acknowledged changes must survive every kill; the last request without
+a response may have taken effect or not.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ FETCH_BYTES = 1 << 24
 
 
 class Load:
-    """A thread that asks one thing after the other, also while the broker is away.
+    """A thread that sends one request after another, even while the broker is down.
 
     Attributes:
-        promises: how many requests were answered for.
-        failure: what went wrong on the thread, if something did.
+        promises: Number of acknowledged requests.
+        failure: The error of the thread, if any.
     """
 
     def __init__(self, broker: BrokerProcess, chance: random.Random) -> None:
@@ -61,11 +61,11 @@ class Load:
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; raises what went wrong."""
+        """Stop the thread; raise its error, if any."""
         self.stopping.set()
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
@@ -75,56 +75,56 @@ class Load:
     def _run(self) -> None:
         try:
             self.work()
-        except BaseException as error:  # noqa: BLE001  # raised where the load is stopped
+        except BaseException as error:  # noqa: BLE001  # raised again by `stop`
             self.failure = error
 
     @abstractmethod
     def work(self) -> None:
-        """Ask until `stopping`."""
+        """Send requests until `stopping` is set."""
 
     @abstractmethod
     def check(self, peer: Peer) -> None:
-        """Make sure of every promise; what may have happened and did is promised from now on."""
+        """Check all acknowledged changes, and adopt the outcome of a request without a response."""
 
 
 class PeerLoad(Load):
-    """A load of one request after the other; a lost connection is opened again."""
+    """A load of consecutive requests; a lost connection is reopened."""
 
     def __init__(self, broker: BrokerProcess, chance: random.Random) -> None:
         super().__init__(broker, chance)
         self._between = threading.Lock()
 
     def work(self) -> None:
-        """Ask until `stopping`."""
+        """Send requests until `stopping` is set."""
         while not self.stopping.is_set():
             try:
                 with Peer(self.broker.bootstrap_servers) as peer:
-                    self.check(peer)  # what was asked last may have happened
+                    self.check(peer)  # the last request may have taken effect
                     while not self.stopping.is_set():
                         with self._between:
                             self.ask_one(peer)
                             self.promises += 1
-                        # so that what there is to look at after a kill stays readable
+                        # limits the amount of data to check after a kill
                         self.stopping.wait(0.003)
             except OSError:
-                self.stopping.wait(0.02)  # the broker is down: ask again a little later
+                self.stopping.wait(0.02)  # the broker is down: retry a little later
 
     @abstractmethod
     def ask_one(self, peer: Peer) -> None:
-        """Ask something, and note the promise; OSError when there was no answer."""
+        """Send a request, and record its acknowledgement; OSError if there was no response."""
 
     def check(self, peer: Peer) -> None:
-        """Look, while nothing else is asked."""
+        """Check the state while no request is running."""
         with self._between:
             self.look(peer)
 
     @abstractmethod
     def look(self, peer: Peer) -> None:
-        """Make sure of the promises."""
+        """Check all acknowledged changes."""
 
 
 class Topics(PeerLoad):
-    """Creates topics, gives them more partitions, and deletes them."""
+    """Creates topics, adds partitions to them, and deletes them."""
 
     def __init__(self, broker: BrokerProcess, chance: random.Random) -> None:
         super().__init__(broker, chance)
@@ -155,7 +155,7 @@ class Topics(PeerLoad):
         self.partitions = wanted
 
     def look(self, peer: Peer) -> None:
-        """Each topic is there with all its partitions, and no other."""
+        """Check that each topic exists with all its partitions, and no other."""
         answer = peer.ask(MetadataRequest(topics=None), 12)
         there = {
             topic.name: len(topic.partitions)
@@ -180,11 +180,11 @@ def delete(peer: Peer, name: str) -> None:
 
 
 class Deletions(PeerLoad):
-    """Appends to a partition of small segments, and deletes records from its start.
+    """Appends to a partition with small segments, and deletes records at its start.
 
     Attributes:
-        end: offset after the last record that was acknowledged.
-        first: offset before which everything was deleted.
+        end: Offset after the last acknowledged record.
+        first: Offset before which all records were deleted.
     """
 
     PARTITION = TopicPartition("shortened", 0)
@@ -195,7 +195,7 @@ class Deletions(PeerLoad):
         self._wanted_first = 0
 
     def ask_one(self, peer: Peer) -> None:
-        """Append mostly, delete now and then."""
+        """Usually append, sometimes delete."""
         if self.chance.random() < 0.8 or self.first == self.end:
             values = [b"%d" % (self.end + i) for i in range(self.chance.randrange(1, 20))]
             answer = peer.produce(self.PARTITION, batch(*values))
@@ -211,7 +211,7 @@ class Deletions(PeerLoad):
         self.first = self._wanted_first
 
     def look(self, peer: Peer) -> None:
-        """Every record from the start on is there, and nothing before it can be read."""
+        """Check that all records from the start on exist, and none before it can be read."""
         first = earliest(peer, self.PARTITION)
         assert first in (self.first, self._wanted_first), (first, self.first, self._wanted_first)
         found = values_from(peer, self.PARTITION, first)
@@ -225,7 +225,7 @@ class Deletions(PeerLoad):
 
 
 class Keys(PeerLoad):
-    """Writes a few keys again and again into a compacted partition of small segments."""
+    """Repeatedly writes a few keys to a compacted partition with small segments."""
 
     PARTITION = TopicPartition("compacted", 0)
 
@@ -235,7 +235,7 @@ class Keys(PeerLoad):
         self._written = 0
 
     def ask_one(self, peer: Peer) -> None:
-        """Write some keys; a value is the number of the batch, which only goes up."""
+        """Write some keys; the value is the ascending number of the batch."""
         self._written += 1
         keys = {b"%d" % self.chance.randrange(50) for _ in range(10)}
         pairs: list[tuple[bytes, bytes | None]] = [(key, b"%d" % self._written) for key in keys]
@@ -243,7 +243,7 @@ class Keys(PeerLoad):
         self.newest |= dict.fromkeys(keys, self._written)
 
     def look(self, peer: Peer) -> None:
-        """The last value of each key is the one that was acknowledged last, or a later one."""
+        """Check that each key has its last acknowledged value, or a later one."""
         found: dict[bytes, int] = {}
         for key, value in pairs_from(peer, self.PARTITION, earliest(peer, self.PARTITION)):
             assert int(value) >= found.get(key, 0), "values of a key go backwards"
@@ -254,10 +254,10 @@ class Keys(PeerLoad):
 
 
 class Member(Load):
-    """A member of a group that reads a topic and stores each of its positions.
+    """A member of a group that reads a topic and commits every offset.
 
     Attributes:
-        stored: the position of each partition that a commit was answered for.
+        stored: The last acknowledged offset of each partition.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class Member(Load):
         self._protocol = protocol
 
     def work(self) -> None:
-        """Read and commit; whatever librdkafka cannot do while there is no broker is done later."""
+        """Read and commit; librdkafka retries whatever fails while the broker is down."""
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.broker.bootstrap_servers,
@@ -303,7 +303,7 @@ class Member(Load):
                 self.promises += 1
 
     def check(self, peer: Peer) -> None:
-        """No position is before the one that was answered for."""
+        """Check that no committed offset is before an acknowledged one."""
         promised = dict(self.stored)
         found = positions(peer, self.group, self._topic, len(promised) and max(promised) + 1)
         behind = {number: at for number, at in promised.items() if found.get(number, -1) < at}
@@ -311,7 +311,7 @@ class Member(Load):
 
 
 def positions(peer: Peer, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """What a group has stored, once the broker has loaded it."""
+    """Return the committed offsets of a group, once the broker has loaded it."""
     numbers = tuple(range(partitions))
     wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
     asked = OffsetFetchRequestGroup(group_id=group, topics=(wanted,))
@@ -331,7 +331,7 @@ def positions(peer: Peer, group: str, topic: str, partitions: int) -> dict[int, 
 
 
 def earliest(peer: Peer, partition: TopicPartition) -> int:
-    """Where a partition begins."""
+    """Return the start offset of a partition."""
     wanted = ListOffsetsPartition(partition_index=partition.partition, timestamp=-2)
     topic = ListOffsetsTopic(name=partition.topic, partitions=(wanted,))
     answer = peer.ask(ListOffsetsRequest(replica_id=-1, topics=(topic,)), 7)
@@ -339,7 +339,7 @@ def earliest(peer: Peer, partition: TopicPartition) -> int:
 
 
 def pairs_from(peer: Peer, partition: TopicPartition, offset: int) -> list[tuple[bytes, bytes]]:
-    """Key and value of each record from an offset to the end, read batch by batch."""
+    """Return key and value of each record from an offset to the end, read batch by batch."""
     found: list[tuple[bytes, bytes]] = []
     part = peer.fetch(partition, offset, max_bytes=FETCH_BYTES)
     while part.records:
@@ -357,5 +357,5 @@ def pairs_from(peer: Peer, partition: TopicPartition, offset: int) -> list[tuple
 
 
 def values_from(peer: Peer, partition: TopicPartition, offset: int) -> list[bytes]:
-    """The value of each record from an offset to the end."""
+    """Return the value of each record from an offset to the end."""
     return [value for _, value in pairs_from(peer, partition, offset)]

@@ -1,4 +1,4 @@
-"""A fetch that waits for records is woken by every append, whenever it comes."""
+"""Every append wakes a fetch that waits for records, at any moment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOON_S = 10.0
 
 
 def test_an_append_before_the_wait_has_begun_is_not_missed() -> None:
-    """A fetch that found nothing waits in a task, whose first turn comes after other requests."""
+    """A fetch without records waits in a task that starts only after other requests."""
 
     async def run() -> None:
         appends = Appends()

@@ -1,4 +1,4 @@
-"""Topics that are made: which names, numbers and settings are taken."""
+"""Created topics: valid names, numbers and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker serves the draft protocol only when it is asked to, and keeps its groups over a kill."""
+"""A broker serves the draft protocol only if enabled, and its groups survive a kill."""
 
 from __future__ import annotations
 

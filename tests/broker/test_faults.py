@@ -1,4 +1,4 @@
-"""Faults that a broker is told to have, seen by our clients and by others."""
+"""Injected faults of a broker, as seen by kohort's and other clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ action = "error"
 api = "JoinGroup"
 error = "GROUP_MAX_SIZE_REACHED"
 """
-FOR_GOOD = 0  # `times` of a fault that does not end
+FOR_GOOD = 0  # `times` of a permanent fault
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 
 def values(broker: EmbeddedBroker, topic: str = "orders") -> list[bytes | None]:
-    """Return all that is in partition 0, as a client without faults reads it."""
+    """Return all records of partition 0, as a client without faults reads them."""
     place = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=broker.bootstrap_servers, client_id="looks") as consumer:
         consumer.assign([place])
@@ -57,7 +57,7 @@ def values(broker: EmbeddedBroker, topic: str = "orders") -> list[bytes | None]:
         return found
 
 
-# ------------------------------------------------------------------------------ what they do
+# ------------------------------------------------------------------------------ actions
 
 
 def test_an_error_has_no_effect_and_is_tried_again(broker: EmbeddedBroker) -> None:
@@ -162,7 +162,7 @@ def test_each_api_that_can_be_refused_answers_in_each_version(api: str) -> None:
     test()
 
 
-# ------------------------------------------------------------------------------ which requests
+# ------------------------------------------------------------------------------ matching requests
 
 
 def test_the_nth_of_one_topic_and_one_group(broker: EmbeddedBroker) -> None:
@@ -269,7 +269,7 @@ def test_clients_of_others_meet_them(broker: EmbeddedBroker) -> None:
 
 
 def test_a_transaction_of_others_names_its_topics(broker: EmbeddedBroker) -> None:
-    """Our producer does not ask for this: the broker adds what it writes to (KIP-890)."""
+    """kohort's producer does not send this: writes join the transaction (KIP-890)."""
     fault = Fault(action="disconnect", api="AddPartitionsToTxn", topic="orders")
     with broker.faults.injected(fault) as injected:
         other = confluent_kafka.Producer(
@@ -282,7 +282,7 @@ def test_a_transaction_of_others_names_its_topics(broker: EmbeddedBroker) -> Non
     assert injected.hits == 1
 
 
-# ------------------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------------ invalid faults
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What happens to members of groups, as faults of a file: a service in any language meets it."""
+"""Errors of group members as faults in a file, which any language can use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 
 class Heard(RebalanceListener):
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -50,7 +50,7 @@ def member(
         "group.instance.id": instance,
         "group.protocol": protocol,
     }
-    if protocol == "classic":  # under KIP-848 the broker says how often
+    if protocol == "classic":  # with KIP-848 the broker sets the interval
         settings |= {"heartbeat.interval.ms": "100", "session.timeout.ms": "1000"}
     return Consumer.from_config({k: v for k, v in settings.items() if v is not None})
 

@@ -1,4 +1,4 @@
-"""A child of a fork has the object of its parent's broker, and not the broker's thread."""
+"""A forked child has the object of its parent's broker, but not the broker's thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that takes nothing more: clients hear of it, and the log of the broker tells it once."""
+"""A full disk: clients get an error, and the broker logs it once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refuse(storage: Storage, path: Path) -> None:
 def test_it_is_over_when_what_was_refused_is_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A small write to another file may still fit into its last page."""
+    """A small write to another file may still fit into its last disk block."""
     storage = Storage(lambda: 0.0)
     file, other = tmp_path / "file", tmp_path / "other"
     refuse(storage, file)
@@ -105,7 +105,7 @@ def test_another_cause_is_news(caplog: pytest.LogCaptureFixture) -> None:
 
 @contextmanager
 def files_no_larger_than(size: int, process: int) -> Iterator[None]:
-    """Limit another process: threads of this one write files of their own."""
+    """Limit another process, as threads of this one write files as well."""
     soft, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,4 @@
-"""What the broker answers, asked over TCP in the words of the wire."""
+"""Responses of the broker to requests over TCP."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
 
 T = TopicPartition("t", 0)
-# What a broker serves that was not asked for more.
+# The APIs that a broker serves by default.
 DEFAULT = served_with(BrokerConfig().protocols)
 VERSIONS = [
     (key, version) for key, s in sorted(DEFAULT.items()) for version in range(s.first, s.last + 1)
@@ -79,7 +79,7 @@ def peer(broker: EmbeddedBroker) -> Iterator[Peer]:
 
 
 def minimal(cls: type[Message], version: int) -> Message:
-    """A request whose required fields are empty, zero or null."""
+    """Return a request whose required fields are empty, zero or null."""
     nothing = {
         "int8": 0,
         "int16": 0,
@@ -100,7 +100,7 @@ def minimal(cls: type[Message], version: int) -> Message:
 
 
 def with_count(sound: bytes, count: int) -> bytes:
-    """A batch that says to have another number of records."""
+    """Return a batch with another number of records in its header."""
     changed = bytearray(sound)
     changed[23:27] = struct.pack(">i", count - 1)
     changed[57:61] = struct.pack(">i", count)
@@ -108,20 +108,20 @@ def with_count(sound: bytes, count: int) -> bytes:
 
 
 def with_codec(sound: bytes, codec: Compression) -> bytes:
-    """A batch that says to be compressed, and is not."""
+    """Return a batch with a codec in its header that was not applied."""
     changed = bytearray(sound)
     changed[21:23] = struct.pack(">h", codec)
     return with_crc(changed)
 
 
 def with_crc(changed: bytearray) -> bytes:
-    """A batch with the checksum that it needs."""
+    """Return a batch with the right checksum."""
     changed[17:21] = struct.pack(">I", crc32c(bytes(changed[21:])))
     return bytes(changed)
 
 
 def values(part: PartitionData) -> list[bytes | None]:
-    """The values of all records that were fetched."""
+    """Return the values of all fetched records."""
     batches = iter_batches(part.records or b"")
     return [record.value for _, batch in batches for record in decode_records(batch)]
 
@@ -129,7 +129,7 @@ def values(part: PartitionData) -> list[bytes | None]:
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_every_version_of_every_api_is_answered(key: int, version: int, peer: Peer) -> None:
     peer.send(minimal(apis.request_class(key), version), version)
-    if key == ProduceRequest.api_key:  # acks=0 wants no answer
+    if key == ProduceRequest.api_key:  # acks=0: no response
         peer.send(ApiVersionsRequest(), 0)
         assert peer.answer(ApiVersionsResponse, 0).error_code == 0
         return
@@ -139,7 +139,7 @@ def test_every_version_of_every_api_is_answered(key: int, version: int, peer: Pe
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("peer", ""), ("a peer", "1")])
 def test_clients_say_what_they_are(name: str, version: str, peer: Peer) -> None:
-    """KIP-511: letters, digits, dots and hyphens, from version 3 on."""
+    """KIP-511: letters, digits, dots and hyphens, since version 3."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     answer = peer.ask(request, 3)
     assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, ())
@@ -151,7 +151,7 @@ def test_what_is_served_is_said(peer: Peer) -> None:
     answer = peer.ask(request, 3)
     told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     served = {key: (served.first, served.last) for key, served in DEFAULT.items()}
-    # what librdkafka demands before it compresses (KAFKA-18659); Kafka says it too
+    # librdkafka requires this before it compresses (KAFKA-18659); Kafka lists it too
     assert told == served | {ProduceRequest.api_key: (0, served[ProduceRequest.api_key][1])}
 
 
@@ -327,7 +327,7 @@ def test_a_fetch_returns_one_batch_however_small_its_limit(peer: Peer) -> None:
 
 
 def list_offset(peer: Peer, partition: TopicPartition, timestamp: int) -> tuple[int, int, int]:
-    """Error code, offset and timestamp that are found."""
+    """Return error code, offset and timestamp of the response."""
     wanted = ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp)
     topic = ListOffsetsTopic(name=partition.topic, partitions=(wanted,))
     answer = peer.ask(ListOffsetsRequest(replica_id=-1, topics=(topic,)), 11)
@@ -347,7 +347,7 @@ def test_offsets_are_found_by_time_and_by_name(peer: Peer) -> None:
     assert list_offset(peer, partition, 150) == (0, 1, 300)
     assert list_offset(peer, partition, 301) == (0, -1, -1)
     assert list_offset(peer, partition, -4) == (0, 0, -1)
-    assert list_offset(peer, partition, -5) == (0, -1, -1)  # no tiered storage
+    assert list_offset(peer, partition, -5) == (0, -1, -1)  # there is no tiered storage
     assert list_offset(peer, partition, -6) == (0, -1, -1)
     assert list_offset(peer, partition, -99)[0] == ErrorCode.UNSUPPORTED_VERSION
     missing = TopicPartition("missing", 0)
@@ -432,7 +432,7 @@ def test_a_topic_made_again_is_empty_and_has_another_id(peer: Peer) -> None:
 
 
 def described(peer: Peer, kind: int, name: str, *keys: str) -> tuple[int, dict[str, str | None]]:
-    """The error, and the settings of one resource."""
+    """Return the error, and the settings of one resource."""
     wanted = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=keys or None
     )

@@ -1,4 +1,4 @@
-"""Bytes from an enemy, and clients that do not read: nobody else notices."""
+"""Hostile bytes, and clients that do not read: no other client is affected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def honest(broker: BrokerProcess) -> Iterator[Peer]:
-    """A connection that was there before, and must still be served after."""
+    """Return a connection that existed before, and must still be served afterwards."""
     with Peer(broker.bootstrap_servers) as peer:
         assert peer.fetch(T, 0).records
         yield peer
@@ -46,7 +46,7 @@ def honest(broker: BrokerProcess) -> Iterator[Peer]:
 
 
 def hostile(broker: BrokerProcess, data: bytes, then_close: bool = False) -> None:
-    """Send bytes on a connection of their own; wait for the broker's answer or hang-up."""
+    """Send bytes on a separate connection; wait for the broker to respond or close it."""
     with Peer(broker.bootstrap_servers) as peer:
         try:
             peer.socket.sendall(data)
@@ -102,7 +102,7 @@ def test_random_frames(broker: BrokerProcess) -> None:
 @pytest.mark.usefixtures("honest")
 @pytest.mark.parametrize("key", [15, 50, 69])
 def test_millions_of_questions_in_one_request(key: int, broker: BrokerProcess) -> None:
-    """DescribeGroups, users and consumer groups: 60 seconds and 800 MiB if nothing bounded them."""
+    """DescribeGroups, users and consumer groups: without a limit, 60 seconds and 800 MiB."""
     version = SERVED[key].last
     count = 2_000_000
     names = b"\x81\x89\x7a" + (b"\x02g" if key != 50 else b"\x01\0") * count
@@ -152,10 +152,10 @@ def test_a_client_that_never_reads_costs_a_bounded_amount(tmp_path: Path) -> Non
         with Peer(broker.bootstrap_servers, timeout_s=1) as stuck:
             request = fetch_request(T, 0, 0, 64 * MIB)
             try:
-                for _ in range(10_000):  # 80 GB of answers if nothing bounded them
+                for _ in range(10_000):  # without a limit, 80 GB of responses
                     stuck.send(request, 12)
             except TimeoutError:
-                pass  # the broker reads no more requests from it, as it should
+                pass  # the broker stops reading its requests, as expected
             with Peer(broker.bootstrap_servers) as other:
                 assert other.fetch(T, 0).records
             assert broker.rss() - before < 64 * MIB
@@ -184,7 +184,7 @@ def test_a_bomb_that_must_be_looked_into_is_refused(codec: Compression, tmp_path
 
 
 def peak_rss(broker: BrokerProcess) -> int:
-    """Most bytes of memory the broker ever had."""
+    """Return the broker's peak memory use in bytes."""
     status = Path(f"/proc/{broker.process.pid}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024

@@ -1,6 +1,6 @@
-"""Requests of every API and version, senseless and spoilt: at most a closed connection.
+"""Random and mutated requests of every API and version: at most the connection is closed.
 
-`KOHORT_FUZZ=100 pytest tests/broker/test_hostile_requests.py` sends so many of each.
+`KOHORT_FUZZ=100 pytest tests/broker/test_hostile_requests.py` sends that many of each.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.broker.processes import BrokerProcess
 OF_EACH = int(os.environ.get("KOHORT_FUZZ", "4"))
 KEPT = TopicPartition("kept", 0)
 MIB = 1 << 20
-# A join or a fetch may wait for others: nobody here waits with it.
+# Joins and fetches may wait for others; this test does not.
 PATIENCE_S = 0.03
 
 
 def attack(bootstrap: str, seed: int) -> None:
-    """Send some of each; now and then an honest client must get an answer at once."""
+    """Send some of each; from time to time check that a normal client gets a response at once."""
     with Peer(bootstrap) as honest:
         honest.create("kept")
         assert honest.produce(KEPT, batch(b"kept")).error_code == ErrorCode.NONE
@@ -54,7 +54,7 @@ def attack(bootstrap: str, seed: int) -> None:
 
 
 def send(bootstrap: str, data: bytes) -> None:
-    """Send bytes, and wait a moment for an answer or the end of the connection."""
+    """Send bytes, and wait briefly for a response or the end of the connection."""
     with Peer(bootstrap) as peer:
         try:
             peer.socket.sendall(data)
@@ -65,7 +65,7 @@ def send(bootstrap: str, data: bytes) -> None:
 
 
 def test_nothing_goes_wrong_inside(caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot be answered is refused in one line; an error of ours would leave a trace."""
+    """Invalid requests are refused with one log line; a bug would log a traceback."""
     protocols = ("classic", "consumer", "draft")
     with EmbeddedBroker(protocols=protocols) as broker:
         attack(broker.bootstrap_servers, seed=1)
@@ -84,7 +84,7 @@ def test_memory_does_not_grow_and_the_directory_is_sound(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("version", [10, 11, 12])
 def test_a_topic_id_that_nobody_has_is_answered_in_each_version(version: int) -> None:
-    """Before version 12 nobody may ask by id, and the name in an answer is never null."""
+    """Before version 12 requests have no ids, and the name in a response is never null."""
     asked = MetadataRequestTopic(name=None, topic_id=uuid.uuid4())
     with EmbeddedBroker() as broker, Peer(broker.bootstrap_servers) as peer:
         (topic,) = peer.ask(MetadataRequest(topics=(asked,)), version).topics
@@ -94,7 +94,7 @@ def test_a_topic_id_that_nobody_has_is_answered_in_each_version(version: int) ->
 
 
 def test_a_small_request_has_no_large_answer() -> None:
-    """Refused records are named (KIP-467), but not all of what was compressed a thousandfold."""
+    """Refused records are listed (KIP-467), but not all of a batch compressed a thousandfold."""
     records = [Record(number, 0, None, b"") for number in range(9_000)]
     batch = encode_batch(records, codec=Compression.ZSTD)
     data = tuple(PartitionProduceData(index=number, records=batch) for number in (0, 1))

@@ -14,7 +14,7 @@ from tests.broker.processes import DEADLINE_S, BrokerProcess, broker_command
 
 
 def failing(data: Path, port: int, *options: str) -> list[str]:
-    """The lines of a broker that does not start; its exit code must be 1."""
+    """Return the output of a broker that fails to start; its exit code must be 1."""
     done = subprocess.run(
         broker_command(data, port, *options),
         capture_output=True,

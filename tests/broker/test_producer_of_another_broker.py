@@ -1,4 +1,4 @@
-"""A producer that outlives its broker, and goes on at the new one that has its address."""
+"""A producer that outlives its broker, and continues with a new one at the same address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kohort broker --security FILE`: clients of any kind connect with the files that it writes."""
+"""`kohort broker --security FILE`: clients of any kind connect with the files it writes."""
 
 from __future__ import annotations
 

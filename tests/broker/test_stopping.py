@@ -1,4 +1,4 @@
-"""A connection that comes while the broker stops is closed by it, not left to the collector."""
+"""A broker that is stopping closes new connections, and does not leave them to the collector."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_a_connection_that_comes_as_the_broker_stops_is_closed(tmp_path: Path) -
 
 
 async def stopped_after(turns: int, folder: Path) -> None:
-    """Connect so many turns of the loop after the broker has begun to stop."""
+    """Connect this many turns of the loop after the broker has begun to stop."""
     broker = Broker(folder, BrokerConfig(), lambda _fact: None)
     await broker.start()
     stopping = asyncio.create_task(broker.stop())
     for _ in range(turns):
         await asyncio.sleep(0)
     with socket.socket() as client, contextlib.suppress(ConnectionError):
-        client.connect(("127.0.0.1", broker.port))  # or the listener is closed by now
+        client.connect(("127.0.0.1", broker.port))  # or the listener is already closed
         await stopping
         client.setblocking(False)
         async with asyncio.timeout(DEADLINE_S):

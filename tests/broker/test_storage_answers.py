@@ -1,4 +1,4 @@
-"""Whatever is asked of a broker whose disk refuses is answered, and the cause is told once."""
+"""A broker with a failing disk answers every request, and logs the cause once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from tests.broker.peer import Peer, fetch_request, produce_request
 
 T, UNUSED = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC, TIMEOUT_MS, OF_EACH = 2, 1_000, 6
-# A join or a fetch may wait for others: nobody here waits with it.
+# Joins and fetches may wait for others; this test does not.
 PATIENCE_S = 0.05
 REFUSED = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR}
 
@@ -141,7 +141,7 @@ WRITES: list[tuple[Request[Any], int]] = [
 
 @contextmanager
 def unreadable_disk() -> Iterator[None]:
-    """Refuse to open and to read files, as a disk that is broken."""
+    """Refuse to open and read files, as a broken disk does."""
 
     def refusing(*_: object, **__: object) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -154,7 +154,7 @@ def unreadable_disk() -> Iterator[None]:
 
 
 def codes(answer: object) -> set[int]:
-    """Each error code in an answer."""
+    """Return all error codes in a response."""
     if isinstance(answer, tuple):
         return {code for each in answer for code in codes(each)}
     if not isinstance(answer, Struct):
@@ -171,7 +171,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 @contextmanager
 def prepared(data: Path) -> Iterator[tuple[EmbeddedBroker, Peer]]:
-    """A broker with a topic and a group whose positions are in its log."""
+    """Start a broker with a topic, and a group with offsets in its log."""
     with (
         EmbeddedBroker(
             data, offsets_topic_num_partitions=1, protocols=("classic", "consumer")
@@ -227,7 +227,7 @@ def test_whatever_is_asked_the_disk_is_the_only_error(
 
 
 def send(bootstrap: str, request: Message, version: int) -> None:
-    """Send a request, and wait a moment for its answer."""
+    """Send a request, and wait briefly for its response."""
     with Peer(bootstrap) as peer:
         peer.socket.sendall(frame.encode_request(request, version, 1, "enemy"))
         peer.socket.settimeout(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""ACLs of the embedded broker: what they decide, and what clients see of it."""
+"""ACLs of the embedded broker: decisions, and their effects on clients."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bobs(
 
 
 PREFIX = Pattern.PREFIXED
-# What is there, what is asked of topic "flights", and whether it is allowed.
+# The ACLs, the operation on topic "flights", and whether it is allowed.
 CASES: dict[str, tuple[list[Acl], Operation, bool]] = {
     "nothing": ([], READ, False),
     "by its name": ([bobs(READ, "flights")], READ, True),
@@ -125,7 +125,7 @@ def test_decisions(case: str, tmp_path: Path) -> None:
         assert decides.allows("User:root", HERE, operation, TOPIC, "flights")
 
 
-# What is there, and whether writing some topic is allowed.
+# The ACLs, and whether the client may write to at least one topic.
 ANY_CASES: dict[str, tuple[list[Acl], bool]] = {
     "nothing": ([], False),
     "one topic": ([bobs(WRITE, "t")], True),
@@ -163,7 +163,7 @@ def test_a_filter_by_match_finds_what_decides_about_a_resource(tmp_path: Path) -
 def test_an_acl_that_denies_takes_rights_only(
     acls: list[Acl], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whatever is allowed beside an ACL that denies is allowed without it."""
+    """Adding a denying ACL never allows more."""
     allowing = [each for each in acls if each.permission != DENY]
     every = decided(tmp_path_factory.mktemp("every"), *acls)
     fewer = decided(tmp_path_factory.mktemp("fewer"), *allowing)
@@ -173,7 +173,7 @@ def test_an_acl_that_denies_takes_rights_only(
 
 
 def test_no_request_is_without_a_rule() -> None:
-    """What needs no right, or shows only what the client may see, is named here."""
+    """Requests that need no permission, or only filter their response, are listed here."""
     free = {"SaslHandshake", "SaslAuthenticate", "ApiVersions", "DescribeCluster"}
     filtered = {"ListGroups", "ListTransactions"}
     known = {cls.__name__.removesuffix("Request") for cls in RULES}
@@ -201,7 +201,7 @@ def client(broker: EmbeddedBroker, user: str) -> dict[str, Any]:
 
 
 def test_rights_of_our_clients(broker: EmbeddedBroker) -> None:
-    """Each call says what is missing, and has it once it is there."""
+    """Each call reports a missing permission, and succeeds once it is granted."""
     group, writing = Acl(BOB, READ, Resource.GROUP, "g"), bobs(WRITE, "flights")
     refused = pytest.raises(KafkaError, match=r"topic flights: .*WRITE this topic")
     with Producer.from_config(client(broker, "bob")) as producer, refused:
@@ -303,7 +303,7 @@ def as_bob(broker: EmbeddedBroker) -> UserPeer:
 
 
 def test_a_missing_topic_is_no_secret_for_one_who_may_describe_it(broker: EmbeddedBroker) -> None:
-    """Without DELETE it is refused, unless there is nothing to delete."""
+    """Without DELETE it is refused, unless the topic does not exist."""
     broker.create_acls([bobs(DESCRIBE, "flights"), bobs(DESCRIBE, "missing")])
     named = tuple(
         DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in ("flights", "missing", "hidden")

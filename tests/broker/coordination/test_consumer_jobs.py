@@ -1,4 +1,4 @@
-"""A large target assignment is made beside the event loop: nobody else waits for it (K11)."""
+"""A large target assignment is computed outside of the event loop: no other request waits (K11)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def running(folder: Path, **settings: object) -> AsyncIterator[Broker]:
 
 
 def join(coordinator: GroupCoordinator, group_id: str, topic: str) -> object:
-    """The answer to a member's first heartbeat, or a future of it."""
+    """Return the response to a member's first heartbeat, or a future of it."""
     request = ConsumerGroupHeartbeatRequest(
         group_id=group_id,
         member_id="m",
@@ -74,7 +74,7 @@ async def others_are_served(tmp_path: Path) -> None:
 
 
 def test_k11_the_log_gives_back_a_large_target(tmp_path: Path) -> None:
-    """Its records were encoded beside the loop; everybody else's were not."""
+    """The records of the large target were encoded outside of the loop, all others in it."""
     asyncio.run(large_target_is_in_the_log(tmp_path))
 
 
@@ -111,14 +111,14 @@ async def stopped_while_one_waits(tmp_path: Path) -> None:
         broker.context.data.create_topic("large", LARGE, {})
         waiting = join(coordinator, "large", "large")
         assert isinstance(waiting, Awaitable)
-        coordinator.stop()  # at once: a moment later the target may be there
+        coordinator.stop()  # at once: the target may be there a moment later
         answer = await asyncio.wait_for(waiting, DEADLINE_S)
     assert isinstance(answer, Answer)
     assert answer.error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_the_coordinator_knows_the_rack_of_its_broker(tmp_path: Path) -> None:
-    """KIP-881: every replica is on this one broker."""
+    """KIP-881: every replica is on this broker."""
     assert asyncio.run(racks(tmp_path / "said", broker_rack="r1")) == (frozenset({"r1"}),) * 2
     assert asyncio.run(racks(tmp_path / "unsaid")) == ()
 

@@ -1,4 +1,4 @@
-"""A disk that is full for a moment ends no group: what it kept from being loaded is tried again."""
+"""A disk that is full for a moment ends no group: failed loads are retried."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def peer(broker: EmbeddedBroker) -> Iterator[Peer]:
 
 
 def commit(peer: Peer, group: str = "g") -> int:
-    """Commit a position; return the error code."""
+    """Commit an offset; return the error code."""
     position = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=3, committed_metadata=""
     )

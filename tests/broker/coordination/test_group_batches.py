@@ -1,4 +1,4 @@
-"""What one event leads to is in the log whole, where half of it would be another state."""
+"""Records of an event are one batch in the log if half of them would be a different state."""
 
 from __future__ import annotations
 

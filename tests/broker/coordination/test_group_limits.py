@@ -1,4 +1,4 @@
-"""Groups and the members of an enemy: what is too large, too long or unknown hurts who sent it."""
+"""Groups with hostile members: requests beyond a limit, or unknown ones, harm only the sender."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from tests.broker.log.batches import batch
 from tests.broker.peer import Peer
 from tests.broker.processes import eventually
 
-# One shard, so that every group is a neighbour of every other.
+# One shard, so that all groups share it.
 SETTINGS: BrokerSettings = {"offsets_topic_num_partitions": 1}
 LONG = 32_767
 MIB = 1 << 20
@@ -82,7 +82,7 @@ def join_request(group: str, metadata: bytes, member_id: str = "") -> JoinGroupR
 
 
 def alone(peer: Peer, group: str, assignment: bytes = b"all") -> tuple[str, int]:
-    """Be the one member of a group; return member id and generation."""
+    """Join a group as its only member; return member id and generation."""
     joined = peer.ask(join_request(group, b"m"), 3)
     given = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment)
     sync = SyncGroupRequest(
@@ -120,7 +120,7 @@ def committed(peer: Peer, group: str) -> int:
 def test_c6_c7_what_the_log_cannot_take_is_refused_and_the_neighbours_stay(peer: Peer) -> None:
     peer.create("t", 8_000)
     member_id, generation = alone(peer, "neighbour")
-    group = "g" * LONG  # which is in the key of every position
+    group = "g" * LONG  # part of the key of every offset
     assert commit_many(peer, group, 3) == {ErrorCode.NONE}
     assert commit_many(peer, group, 1_000) == {ErrorCode.UNKNOWN_SERVER_ERROR}
     assert committed(peer, group) == 3
@@ -194,7 +194,7 @@ def test_the_longest_ids_of_everything(broker: EmbeddedBroker, peer: Peer) -> No
 
 
 def test_errors_that_name_the_longest_names_are_answered(peer: Peer) -> None:
-    """C58, K6: they name what was asked for, which is as long as any text may be."""
+    """C58, K6: the error repeats the requested name, which has the maximum length."""
     name = "g" * LONG
     classic = peer.ask(DescribeGroupsRequest(groups=(name,)), 6).groups[0]
     assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND

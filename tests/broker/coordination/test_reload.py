@@ -1,4 +1,4 @@
-"""What the group coordinator knows after a restart is what it knew before."""
+"""The group coordinator has the same state after a restart as before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.broker.peer import Peer
 from tests.broker.processes import eventually
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
-# One shard in small segments, so that all of it takes part in compaction.
+# One shard in small segments, so that compaction processes all of it.
 SETTINGS: BrokerSettings = {"offsets_topic_num_partitions": 1, "offsets_topic_segment_bytes": 4_000}
 
 
@@ -94,7 +94,7 @@ def committed(peer: Peer, group: str) -> dict[int, tuple[int, str | None]]:
 
 
 def join_request(group: str, instance: str) -> JoinGroupRequest:
-    """A static member's first join."""
+    """Return a static member's first join."""
     protocol = JoinGroupRequestProtocol(name="range", metadata=b"subscription")
     return JoinGroupRequest(
         group_id=group,
@@ -108,7 +108,7 @@ def join_request(group: str, instance: str) -> JoinGroupRequest:
 
 
 def join_alone(peer: Peer, group: str) -> tuple[str, int]:
-    """Become the one member of a group, with an assignment; return member id and generation."""
+    """Join a group as its only member, with an assignment; return member id and generation."""
     joined = peer.ask(join_request(group, "instance"), 5)
     assert joined.error_code == ErrorCode.NONE
     assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"assigned")
@@ -141,7 +141,7 @@ def test_offsets_and_their_metadata_are_read_back(broker: EmbeddedBroker, peer: 
 def test_c73_who_is_parked_when_the_broker_stops_is_answered(
     broker: EmbeddedBroker, peer: Peer
 ) -> None:
-    """As by Kafka that is shut down: the connection is closed after the answer."""
+    """As in Kafka at shutdown: the connection is closed after the response."""
     join_alone(peer, "g")
     peer.send(join_request("g", "newcomer"), 5)
     with Peer(broker.bootstrap_servers) as other:
@@ -187,7 +187,7 @@ def segments(broker: EmbeddedBroker) -> int:
 
 
 def compact_while(broker: EmbeddedBroker, peer: Peer) -> None:
-    """Compact on the broker's loop, a step between any two commits at most."""
+    """Compact on the broker's loop, at most one step between two commits."""
     context, loop = broker._running().context, broker._loop
     assert loop is not None
 
@@ -223,7 +223,7 @@ def test_a_log_whose_compaction_was_left_halfway_is_as_it_was(
 def test_b1_groups_are_loaded_whole_while_their_log_waits_for_compaction(
     broker: EmbeddedBroker, peer: Peer
 ) -> None:
-    """KAFKA-19862: what compaction moves past a reader, the reader would never see."""
+    """KAFKA-19862: a reader would never see records that compaction moves past it."""
     for partition in range(4):
         for offset in range(50):
             commit(peer, "g", {partition: offset})
@@ -235,7 +235,7 @@ def test_b1_groups_are_loaded_whole_while_their_log_waits_for_compaction(
         context = running.context
         context.coordinator.shards[0] = Shard(context.coordinator.shards[0].config)
         load = context.coordinator._load(0)
-        load.send(None)  # it has read one record, and lets others work
+        load.send(None)  # it has read one record, and yields
         await running._compact(context.data)
         with suppress(StopIteration):
             while True:
@@ -306,7 +306,7 @@ def test_c7_c73_a_group_log_that_cannot_be_read_either_has_no_coordinator(
 def test_c7_a_part_of_the_log_that_nobody_can_read_keeps_only_its_groups_from_being_coordinated(
     tmp_path: Path,
 ) -> None:
-    """As in Kafka, where that part's coordinator fails to load and the broker starts."""
+    """As in Kafka, where the coordinator of that partition fails to load and the broker starts."""
     shards = 2
     ill, well = (next(g for g in "abcdef" if partition_of(g, shards) == n) for n in range(shards))
     settings: BrokerSettings = {"offsets_topic_num_partitions": shards, "num_partitions": 1}

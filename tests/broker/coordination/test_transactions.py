@@ -1,4 +1,4 @@
-"""Transactions when the disk refuses, when the broker ends between two steps, and in time."""
+"""Transactions when the disk fails, when the broker ends between two steps, and on timeouts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_marker_that_the_disk_refuses_is_written_later(
 
     assert player.produce(0, 0, skips=False, version=12) == (0, 0)
     monkeypatch.setattr(PartitionLog, "append_marker", refuses_twice)
-    assert player.end(0, commits=True, version=5)[0] == 0  # waits until it is complete
+    assert player.end(0, commits=True, version=5)[0] == 0  # waits for completion
     assert len(refused) == 2
     assert state(player) == "CompleteCommit"
     assert player.end_of(0, 1, -1) == (0, 3)
@@ -67,12 +67,12 @@ def test_nothing_has_changed_when_the_log_refuses(
         refusals.append(1)
         if len(refusals) == 1:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no space")
-        append(_transactions, _record)  # type: ignore[arg-type]  # what it was called with
+        append(_transactions, _record)  # type: ignore[arg-type]  # the original arguments
 
     assert player.produce(0, 0, skips=False, version=12) == (0, 0)
     before, append = player.describe(), Transactions._append
     monkeypatch.setattr(Transactions, "_append", refuses)
-    assert player.end(0, commits=True, version=5)[0] == 0  # asked again
+    assert player.end(0, commits=True, version=5)[0] == 0  # retried
     assert len(refusals) == 3  # refused, prepared, complete
     assert before[0][2] == "Ongoing"
     assert state(player) == "CompleteCommit"
@@ -113,7 +113,7 @@ def test_a_damaged_log_is_told_and_refuses_transactions(
     ]
     data = bytearray(segment.read_bytes())
     at = data.index(b"p-0")
-    data[at] ^= 1  # the CRC does not fit any more
+    data[at] ^= 1  # the CRC no longer matches
     segment.write_bytes(data)
     with EmbeddedBroker(tmp_path) as broker, Peer(broker.bootstrap_servers) as peer:
         request = InitProducerIdRequest(transactional_id="p-0", transaction_timeout_ms=1_000)

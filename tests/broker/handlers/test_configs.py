@@ -1,4 +1,4 @@
-"""Settings of topics and groups that are changed while the broker runs (KIP-339, K57)."""
+"""Changes of topic and group settings while the broker runs (KIP-339, K57)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def alter(peer: Peer, *resources: AlterConfigsResource, validate_only: bool = Fa
 
 
 def described(peer: Peer, kind: int, name: str) -> dict[str, tuple[str | None, int]]:
-    """Value and source of each setting."""
+    """Return value and source of each setting."""
     wanted = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None
     )
@@ -69,7 +69,7 @@ def described(peer: Peer, kind: int, name: str) -> dict[str, tuple[str | None, i
 
 
 def interval(peer: Peer, group: str) -> int:
-    """What a member is told that joins."""
+    """Return the heartbeat interval that a joining member gets."""
     request = ConsumerGroupHeartbeatRequest(
         group_id=group,
         member_id="m",
@@ -160,7 +160,7 @@ def test_what_cannot_be_changed_is_refused(
 
 
 def test_what_the_broker_does_not_have_can_be_deleted(peer: Peer) -> None:
-    """Kafka's tool for moving partitions deletes throttles of the broker when it has finished."""
+    """After moving partitions, Kafka's tool deletes throttles from the broker's settings."""
     throttle = ("leader.replication.throttled.rate", DELETE, None)
     assert alter(peer, resource(BROKER, "1", throttle)) == [ErrorCode.NONE]
     assert alter(peer, resource(BROKER, "2", throttle)) == [ErrorCode.INVALID_REQUEST]

@@ -1,4 +1,4 @@
-"""DeleteRecords: where a partition begins is kept on disk, and nobody reads before it."""
+"""DeleteRecords: the start of a partition is kept on disk, and nobody reads before it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def earliest(peer: Peer) -> int:
 
 
 def size(peer: Peer) -> int:
-    """Bytes of the partition, as the broker tells them."""
+    """Return the size of the partition in bytes, as reported by the broker."""
     wanted = DescribableLogDirTopic(topic="t", partitions=(0,))
     (directory,) = peer.ask(DescribeLogDirsRequest(topics=(wanted,)), 4).results
     return directory.topics[0].partitions[0].partition_size

@@ -17,7 +17,7 @@ def batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
     codec: Compression = Compression.NONE,
 ) -> bytes:
-    """Return a batch as a producer sends it: (producer id, epoch, first sequence) or none."""
+    """Return a producer's batch; `producer` is its id, its epoch and the first sequence number."""
     records = [Record(i, timestamp, key, value) for i, value in enumerate(values)]
     producer_id, epoch, sequence = producer
     return encode_batch(
@@ -40,7 +40,7 @@ def keyed(
 
 
 def opened(path: Path, config: LogConfig | None = None) -> PartitionLog:
-    """Open a log with so few descriptors that files are closed and opened all the time."""
+    """Open a log with so few descriptors that files are constantly closed and reopened."""
     return PartitionLog(path, config or LogConfig(), FileCache(4))
 
 
@@ -63,7 +63,7 @@ def records_of(log: PartitionLog, max_bytes: int = 150) -> list[Record]:
 
 
 def state_of(log: PartitionLog) -> dict[bytes, bytes]:
-    """Fold a log of keyed records as whoever loads it does."""
+    """Rebuild the state from a log of keyed records."""
     state: dict[bytes, bytes] = {}
     for record in records_of(log):
         assert record.key is not None

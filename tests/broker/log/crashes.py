@@ -1,4 +1,4 @@
-"""A process that dies at a chosen step of what it does to the file system."""
+"""A process that dies at a chosen file system operation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STEPS = ("rename", "replace", "unlink", "ftruncate", "fsync", "write")
 
 
 class Crash(BaseException):
-    """Stands for the death of the process: nothing that is written catches it."""
+    """Stands for the death of the process: no code catches it."""
 
 
 @contextmanager
 def dying_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let so many steps be done, then do half of the next if it is a write, and die."""
+    """Allow this many operations, then do half of the next one if it is a write, and die."""
     left = steps
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Compaction: what a reader may no longer see, and that nothing else ever changes."""
+"""Compaction removes only what readers no longer need, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.broker.log.batches import batch, keyed, opened, records_of, state_of
 from tests.broker.log.crashes import Crash, dying_after
 
 COMPACTED = LogConfig(segment_bytes=300, compact=True, delete=False, delete_retention_ms=0)
-# Compaction asks how old files are; to it, tests are in the year 2100.
+# Compaction checks the age of files; for it, tests run in the year 2100.
 LATER_MS = 4_102_444_800_000
-# Bytes of a batch's header.
+# Size of a batch header in bytes.
 HEADER = 61
 
 
@@ -69,7 +69,7 @@ def test_compaction_keeps_the_newest_of_each_key_and_every_offset(tmp_path: Path
 
 
 class CompactedLog(RuleBasedStateMachine):
-    """Whatever is done when, a reader sees old records in order, and always the newest of a key."""
+    """In any sequence of operations, readers see records in order, and each key's newest record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ def test_memory_for_keys_is_bounded_and_passes_get_on(
 def test_a_full_disk_stops_a_pass_and_nothing_else(tmp_path: Path) -> None:
     log = opened(tmp_path, COMPACTED)
     model = fill(log)
-    (tmp_path / "00000000000000000000.log.cleaned").mkdir()  # so that it cannot be written
+    (tmp_path / "00000000000000000000.log.cleaned").mkdir()  # makes the write fail
     with pytest.raises(OSError, match="cleaned"):
         run(log)
     (tmp_path / "00000000000000000000.log.cleaned").rmdir()
@@ -276,7 +276,7 @@ def test_a_record_without_key_or_that_cannot_be_read_is_refused(tmp_path: Path) 
 
 
 def test_a_header_name_that_is_not_utf8_keeps_its_bytes(tmp_path: Path) -> None:
-    """Kafka takes it; readers replace what is wrong in it, and the log does not."""
+    """Kafka accepts it; readers replace the invalid bytes, and the log keeps them."""
     log = opened(tmp_path, LogConfig(segment_bytes=300))
     pair = [Record(0, 1, b"k", b"old", ()), Record(1, 1, b"other", b"kept", (("?", b"x"),))]
     odd = bytearray(encode_batch(pair))
@@ -298,7 +298,7 @@ def test_what_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
     log.append(batch(b"w", key=b"k"), 0)
     (file,) = (each for each in tmp_path.rglob("*.log") if b"value" in each.read_bytes())
     damaged = whole[HEADER:].replace(b"value", b"VALUE")
-    with file.open("r+b") as segment:  # as a disk does it, after the batch was taken
+    with file.open("r+b") as segment:  # like disk damage, after the batch was accepted
         segment.seek(file.read_bytes().index(whole[HEADER:]))
         segment.write(damaged)
     log.config = COMPACTED

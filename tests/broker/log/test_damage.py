@@ -1,4 +1,4 @@
-"""Damage to a log costs its readers an error, and never records without a word."""
+"""Damage to a log causes an error for its readers, and never a silent gap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEGMENTS = 3
 
 
 def filled(path: Path, config: LogConfig | None = None) -> PartitionLog:
-    """A log of segments that have several index entries each, and keys that come again."""
+    """Return a log of segments with several index entries each, and repeated keys."""
     log = opened(path, config)
     for number in range(SEGMENTS * PER_SEGMENT):
         if number and number % PER_SEGMENT == 0:
@@ -50,7 +50,7 @@ def segment(path: Path, number: int) -> Path:
 
 
 def first_read(log: PartitionLog, offset: int) -> int | None:
-    """Which offset a reader gets first, None for CORRUPT_MESSAGE."""
+    """Return the first offset that a reader gets, None for CORRUPT_MESSAGE."""
     try:
         data = log.read(offset, 1)
     except KafkaError as error:
@@ -80,7 +80,7 @@ def test_no_reader_passes_over_damage_of_a_closed_segment(
     assert found[first + batch_number] is None
     assert None not in found[: first + batch_number]
     assert None not in found[first + PER_SEGMENT :]
-    if not lost:  # the index leads behind the damage
+    if not lost:  # the index leads past the damage
         assert found[first : first + PER_SEGMENT].count(None) < 20
     assert log.log_end_offset == SEGMENTS * PER_SEGMENT
     with pytest.raises(KafkaError, match=str(path)):
@@ -119,7 +119,7 @@ def test_a_search_for_a_time_does_not_pass_over_damage(tmp_path: Path) -> None:
 def test_compaction_leaves_a_damaged_log_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is behind the damage would not be copied."""
+    """The records after the damage would not be copied."""
     config = LogConfig(compact=True, delete=False)
     filled(tmp_path, config).close()
     damage(segment(tmp_path, 1), zeros_at(0))

@@ -1,4 +1,4 @@
-"""What is told of times: a record before the start of the log is deleted, and none counts it."""
+"""Timestamp queries ignore deleted records, those before the start of the log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TIMES = (5, 900, 3, 900, 7)
 
 
 def timed(*times: int, codec: Compression = Compression.NONE) -> bytes:
-    """A batch with a record of each time."""
+    """Return a batch with one record per timestamp."""
     return encode_batch([Record(i, at, None, b"v") for i, at in enumerate(times)], codec=codec)
 
 
 def newest(times: dict[int, int], start: int) -> tuple[int, int] | None:
-    """The first offset with the largest time, by looking at each."""
+    """Return the first offset with the largest timestamp, by checking each."""
     left = {offset: at for offset, at in times.items() if offset >= start}
     return max(left.items(), key=lambda item: (item[1], -item[0]), default=None)
 
@@ -41,7 +41,7 @@ def check(log: PartitionLog, times: dict[int, int]) -> None:
 def test_no_answer_about_times_counts_deleted_records(
     segment_bytes: int, codec: Compression, tmp_path: Path
 ) -> None:
-    """At each start, also after the log was closed and opened."""
+    """Checked for each start offset, also after the log was closed and reopened."""
     log = opened(tmp_path, LogConfig(segment_bytes=segment_bytes))
     rows = TIMES, (8, 6), (700, 2, 700), (1,)
     for row in rows:

@@ -1,4 +1,4 @@
-"""The data directory: its lock, its topics, its producer ids, and what is not its own."""
+"""The data directory: its lock, topics and producer ids, and files that are not its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opened(path: Path) -> DataDirectory:
 
 
 def crash(directory: DataDirectory) -> None:
-    """Leave the directory as the death of its process does."""
+    """Leave the directory as if the process had died."""
     for log in directory.open_logs.values():
         log.abandon()
     directory._logs.clear()
@@ -54,7 +54,7 @@ def test_a_broker_in_another_process_is_refused_too(tmp_path: Path) -> None:
 
 
 def test_a_child_that_is_being_started_does_not_keep_the_directory(tmp_path: Path) -> None:
-    """Between fork and exec it has everything open that its parent has."""
+    """Between fork and exec it has the same open files as its parent."""
     first = opened(tmp_path)
     first._lock, twin = os.dup(first._lock), first._lock
     first.close()
@@ -137,7 +137,7 @@ def test_a_death_at_any_step_of_making_and_deleting_a_topic(
         again = opened(path)
         assert again.log(TopicPartition("kept", 0)).log_end_offset == 1
         if answered in ("made", "written"):
-            # A deletion that was not answered may have come about.
+            # A deletion without a response may have succeeded.
             assert "t" in again.topics or answered == "written"
         if answered == "deleted":
             assert "t" not in again.topics
@@ -159,7 +159,7 @@ def test_records_of_an_earlier_topic_of_the_name_do_not_come_back(tmp_path: Path
     directory.create_topic("t", 1, {})
     directory.log(PARTITION).append(batch(b"v"), 0)
     directory.close()
-    # As if the topic had been deleted and made again, and every removal had failed.
+    # As if the topic had been deleted and recreated, and every removal had failed.
     topics = tmp_path / "topics.json"
     text = topics.read_text()
     start = text.index('"id": "') + 7
@@ -307,7 +307,7 @@ def test_producer_ids_do_not_come_again_after_damage(
 
 
 def failing_close(directory: DataDirectory, code: int, when: str) -> None:
-    """Close a directory while the operating system refuses a call."""
+    """Close a directory while a system call fails."""
 
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))

@@ -1,4 +1,4 @@
-"""A broker removes no folder that it has not marked for this: damage costs no records."""
+"""A broker removes only folders that it has marked for removal: damage costs no records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A directory that a broker has left, with a record in its only partition."""
+    """Return a broker's directory with one record in its only partition."""
     directory = opened(tmp_path)
     directory.create_topic("t", 1, {})
     directory.log(PARTITION).append(batch(b"v"), 0)
@@ -79,7 +79,7 @@ def test_a_folder_whose_owner_cannot_be_read_is_kept_and_refused(
     assert str(owner) in told
     id_line = sound.decode().splitlines()[1]
     assert id_line in told
-    owner.write_text(f"version: 0\n{id_line}")  # what the message says, by hand
+    owner.write_text(f"version: 0\n{id_line}")  # as the message advises
     again = opened(path)
     assert again.log(PARTITION).log_end_offset == 1
     again.close()

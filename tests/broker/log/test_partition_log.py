@@ -1,4 +1,4 @@
-"""The log of a partition against a list, through restarts, crashes and damaged indexes."""
+"""A partition's log compared with a list, through restarts, crashes and damaged indexes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = LogConfig(segment_bytes=400, delete_retention_ms=0)
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """The list says what must be there, whatever happens to the files around the records."""
+    """The list has the expected records, whatever happens to other files of the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def test_reads_are_as_large_as_whole_batches_allow(tmp_path: Path) -> None:
 
 
 def test_every_offset_is_found_among_batches_of_all_sizes(tmp_path: Path) -> None:
-    """Also where a header lies across two of the pieces in which the file is searched."""
+    """Also if a header spans two of the pieces in which the file is searched."""
     rng = random.Random(8)
     log = opened(tmp_path)
     sizes: dict[int, int] = {}
@@ -163,7 +163,7 @@ def test_every_offset_is_found_among_batches_of_all_sizes(tmp_path: Path) -> Non
 
 
 def test_what_does_not_fit_is_not_passed_over(tmp_path: Path) -> None:
-    """Though a smaller batch follows it in the next segment."""
+    """Even if the next segment has a smaller batch that would fit."""
     log = opened(tmp_path, SMALL)
     large, little = batch(b"v" * 700), batch(b"v")
     log.append(large, 0)
@@ -252,7 +252,7 @@ def test_an_unknown_cleanup_policy_is_refused() -> None:
 def test_a_header_alone_may_be_of_a_time_that_has_not_come(tmp_path: Path) -> None:
     log = opened(tmp_path)
     lies = bytearray(batch(b"v"))
-    struct.pack_into(">q", lies, 35, 10**15)  # the latest time of its records
+    struct.pack_into(">q", lies, 35, 10**15)  # the batch's max timestamp
     struct.pack_into(">I", lies, 17, google_crc32c.value(bytes(lies[21:])))
     with pytest.raises(KafkaError, match="INVALID_TIMESTAMP: the batch's header"):
         log.append(bytes(lies), 0)

@@ -1,4 +1,4 @@
-"""Idempotent producers: what is a repetition, what is out of order, and when they are forgotten."""
+"""Idempotent producers: repeated batches, batches out of order, and expiry."""
 
 from __future__ import annotations
 

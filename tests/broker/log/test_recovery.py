@@ -1,4 +1,4 @@
-"""What is left of a log after a crash: torn tails, flipped bytes, a full disk, SIGKILL."""
+"""Recovery of a log after a crash: torn tails, flipped bytes, a full disk, SIGKILL."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.broker.log.batches import batch, opened, records_of
 from tests.broker.log.crashes import Crash, dying_after
 
 BATCHES = 5
-# What chains a batch to its neighbours: base offset, length, magic, last offset.
+# The bytes that link a batch to its neighbours: base offset, length, magic, last offset.
 CHAIN = {*range(12), 16, *range(23, 27)}
 
 
 @pytest.fixture(params=["closed in order", "crashed"])
 def original(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A log of five batches of two records in one file."""
+    """Return a log of five batches with two records each, in one file."""
     log = opened(tmp_path / "original")
     for number in range(BATCHES):
         log.append(batch(b"%d-a" % number, b"%d-b" % number), 0)
@@ -46,7 +46,7 @@ def ends_of(content: bytes) -> list[int]:
 
 @contextmanager
 def changed(original: Path, content: bytes) -> Iterator[PartitionLog]:
-    """Open a copy of the log whose file has other content."""
+    """Open a copy of the log whose file has different content."""
     copy = original.parent / "copy"
     shutil.copytree(original, copy)
     next(copy.glob("*.log")).write_bytes(content)
@@ -87,7 +87,7 @@ def test_any_flipped_byte_of_the_tail_is_cut_off_after_a_crash(original: Path, f
 def test_any_flipped_byte_after_a_shutdown_in_order_costs_no_byte(
     original: Path, flip: int
 ) -> None:
-    """The headers say where the log ends: a batch whose records are damaged keeps its place."""
+    """The headers show the end of the log: a batch with damaged records keeps its place."""
     content = next(original.glob("*.log")).read_bytes()
     size, damaged = len(content) // BATCHES, bytearray(content)
     for at in (*range(size), *range(3 * size, len(content))):
@@ -126,7 +126,7 @@ def test_an_older_mark_does_not_speak_for_what_was_written_since(tmp_path: Path)
     content = path.read_bytes()
     path.write_bytes(content[: 9 * len(content) // 10])
     shorter = opened(tmp_path)
-    shorter.append(batch(b"w" * 5_000), 0)  # as long as the one that is lost
+    shorter.append(batch(b"w" * 5_000), 0)  # as long as the lost one
     shorter.abandon()
     damaged = bytearray(path.read_bytes())
     assert len(damaged) == len(content)
@@ -190,7 +190,7 @@ def test_a_death_at_any_step_of_appending_and_rolling_loses_nothing_answered(
 
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """Let the operating system refuse to write further, as a full disk does."""
+    """Have the operating system refuse larger files, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

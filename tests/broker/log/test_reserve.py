@@ -1,4 +1,4 @@
-"""Topics can be deleted from a full disk, which is what makes room on it."""
+"""Topics can be deleted from a full disk, which frees space on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(path: Path) -> DataDirectory:
 
 
 def prepared(path: Path, doomed: int = 1) -> DataDirectory:
-    """A directory with a topic that stays and others that do not."""
+    """Return a directory with a topic that stays and others to delete."""
     directory = opened(path)
     for name in ("kept", *(f"doomed-{number}" for number in range(doomed))):
         directory.create_topic(name, 1, {})
@@ -44,7 +44,7 @@ def test_a_topic_is_deleted_from_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_as_many_as_there_are_when_each_makes_room(tmp_path: Path) -> None:
-    """A list of them is longer than one block of the disk."""
+    """The list of these topics takes more than one disk block."""
     directory = prepared(tmp_path, 150)
     assert (tmp_path / "topics.json").stat().st_size > 16 * 1024
     for number in range(150):

@@ -1,4 +1,4 @@
-"""Transactions in one partition: what a reader of committed records sees, whatever happens."""
+"""Transactions in one partition: a reader of committed records sees exactly those."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRODUCERS = (1, 2, 3)
 
 
 def read(log: PartitionLog) -> dict[bytes, bytes]:
-    """The newest value of each key that is committed, read as a client reads."""
+    """Return the newest committed value of each key, read as a client does."""
     found: dict[bytes, bytes] = {}
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
@@ -50,7 +50,7 @@ def read(log: PartitionLog) -> dict[bytes, bytes]:
 
 
 class TransactionalLog(RuleBasedStateMachine):
-    """A compacted log of several producers, beside a dictionary that knows what is committed."""
+    """A compacted log of several producers, compared with a dictionary of committed values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class TransactionalLog(RuleBasedStateMachine):
             self.log.close()
         else:
             self.log.abandon()
-        if not snapshots:  # they are only a shortcut
+        if not snapshots:  # they only speed up loading
             for each in self.path.glob("*.producers"):
                 each.unlink()
         self.log = opened(self.path, CONFIG)

@@ -1,4 +1,4 @@
-"""What clients are told to connect to is what they can connect to."""
+"""Clients can connect to the advertised address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KOHORT = [sys.executable, "-c", "from kohort.cli.main import main; main()"]
 
 
 def address_of(servers: str) -> tuple[str, int]:
-    """What the broker says of itself."""
+    """Return the address that the broker reports."""
     with AdminClient(bootstrap_servers=servers) as admin:
         (node,) = admin.describe_cluster()
     return node.host, node.port
@@ -76,7 +76,7 @@ def test_clients_are_sent_where_it_was_said(tmp_path: Path) -> None:
 
 
 def test_another_port_can_be_advertised(tmp_path: Path) -> None:
-    """As where a container's port is another one outside."""
+    """For example if the port of a container differs outside."""
     inside, outside = free_ports(2)
     text = f"localhost:{outside}"
     with EmbeddedBroker(tmp_path, port=inside, advertised=text) as broker:

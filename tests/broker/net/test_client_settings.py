@@ -1,4 +1,4 @@
-"""The settings that a secured broker gives: clients of each kind take them as they are."""
+"""Clients of each kind accept the settings of a secured broker unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCRAM credentials that clients set: who can log in then, and what is kept of them (KIP-554)."""
+"""SCRAM credentials set by clients: logins afterwards, and the stored file (KIP-554)."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_wrong_change_is_refused_and_others_are_made(broker: EmbeddedBroker) -
 def test_an_exchange_hashes_alike_for_known_and_unknown_users(
     user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How long the first answer takes would tell which users there are."""
+    """Otherwise the time until the first response would reveal which users exist."""
     credentials = Credentials(USERS, MECHANISMS, tmp_path / FILE, Storage())
     calls: list[object] = []
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", lambda *given: calls.append(given))
@@ -175,7 +175,7 @@ def test_an_exchange_hashes_alike_for_known_and_unknown_users(
 def test_secrets_are_compared_in_constant_time(
     user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By `hmac.compare_digest`, on digests of one length."""
+    """By `hmac.compare_digest`, on digests of equal length."""
     credentials = Credentials(USERS, MECHANISMS, tmp_path / FILE, Storage())
     compared: list[tuple[bytes, bytes]] = []
     compare = hmac.compare_digest

@@ -1,4 +1,4 @@
-"""A broker that has no file descriptors left for connections."""
+"""A broker that runs out of file descriptors for connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_shortage_of_descriptors_is_told_once_and_passes(
 
         def is_told() -> bool:
             nonlocal errors, count
-            if count < MANY:  # the operating system keeps only so many that nobody accepts
+            if count < MANY:  # the operating system limits the number of pending connections
                 opened.enter_context(socket.create_connection(("127.0.0.1", broker.port), 60))
                 count += 1
             errors += capfd.readouterr().err

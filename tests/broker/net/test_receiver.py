@@ -1,4 +1,4 @@
-"""Frames come out of a stream whole, wherever the network cut it."""
+"""Frames are received whole, however the network splits the stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kohort.broker.net.receiver import STAGING_BYTES, FrameReceiver
 from kohort.errors import RemoteProtocolError
 
 LIMIT = 1_000_000
-# Around the size from which a frame gets a buffer of its own; FRAMES go well beyond.
+# Around the size above which a frame gets its own buffer; FRAMES go well beyond it.
 SIZES = st.sampled_from([0, 1, 3, 100, STAGING_BYTES - 5, STAGING_BYTES - 4, STAGING_BYTES - 3])
 FRAMES = st.lists(
     st.builds(
@@ -24,7 +24,7 @@ FRAMES = st.lists(
 
 
 def feed(receiver: FrameReceiver, data: bytes, cuts: list[int]) -> list[bytes]:
-    """Put the data in piece by piece; a piece is as long as a cut says, or as there is room."""
+    """Receive the data in pieces; a piece ends at a cut, or when the buffer is full."""
     frames: list[bytes] = []
     at = turn = 0
     while at < len(data):

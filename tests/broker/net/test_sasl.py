@@ -1,4 +1,4 @@
-"""The gate of a listener with SASL: nobody passes without a password, whatever is sent."""
+"""The gate of a listener with SASL: without a valid login, no client passes, whatever it sends."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def log_in(peer: Peer, password: str, mechanism: str = "PLAIN") -> int:
 
 
 def test_who_has_logged_in_is_served(peer: Peer) -> None:
-    assert peer.ask(VERSIONS, 3).error_code == 0  # clients ask that first
+    assert peer.ask(VERSIONS, 3).error_code == 0  # clients send this first
     assert log_in(peer, "alice-secret") == 0
     assert peer.ask(*METADATA).brokers
 
@@ -129,7 +129,7 @@ def test_a_session_without_end_is_not_renewed(peer: Peer) -> None:
     answer = peer.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), 2)
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert answer.error_message == _AFTER_LOGIN
-    assert peer.ask(*METADATA).brokers  # the connection stays
+    assert peer.ask(*METADATA).brokers  # the connection stays open
 
 
 def test_a_session_cannot_be_renewed_with_an_unknown_mechanism() -> None:
@@ -220,7 +220,7 @@ def test_scram_takes_what_kafka_takes(start: str, before: str, after: str) -> No
 
 
 def proof(start: str, bare: str, challenge: str, password: str) -> bytes:
-    """The last message of a client of SCRAM-SHA-256 (RFC 5802)."""
+    """Return the last message of a SCRAM-SHA-256 client (RFC 5802)."""
     given = dict(part.split("=", 1) for part in challenge.split(","))
     salt, iterations = base64.b64decode(given["s"]), int(given["i"])
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
@@ -240,7 +240,7 @@ def test_an_unknown_user_is_challenged_like_a_known_one() -> None:
             .split(b",")[1]
             for _ in range(3)
         }
-        assert len(found) == 1  # the salt of a name does not change
+        assert len(found) == 1  # a name always has the same salt
 
 
 def test_passwords_are_in_no_text() -> None:
@@ -259,7 +259,7 @@ def test_passwords_are_in_no_text() -> None:
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, object], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        Security(**given)  # type: ignore[arg-type]  # that is the point
+        Security(**given)  # type: ignore[arg-type]  # the wrong types are tested
 
 
 def test_other_machines_reach_only_what_demands_authentication() -> None:

@@ -1,4 +1,4 @@
-"""Connections are served in turns, however many requests a client sends ahead."""
+"""Connections are served in turns, however many requests a client pipelines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def two_clients() -> None:
     address = server.sockets[0].getsockname()[:2]
     busy_reader, busy = await asyncio.open_connection(*address)
     other_reader, other = await asyncio.open_connection(*address)
-    # Both arrive before the loop looks at either; it sees them in this order.
+    # Both arrive before the loop handles either; it handles them in this order.
     for writer, bodies in ((busy, [b"busy"] * AHEAD), (other, [b"other"])):
         sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
         with sock:

@@ -1,4 +1,4 @@
-"""Connections before authentication: their number and what each may send are bounded."""
+"""Connections before authentication: their number and the size of their requests are bounded."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def is_closed(connection: socket.socket) -> bool:
 def test_the_oldest_of_too_many_is_closed(
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor do they keep a client from its work that authenticates."""
+    """They do not disturb a client that authenticates, either."""
     caplog.set_level(logging.WARNING)
     with ExitStack() as stack:
         opened = [stack.enter_context(silent(broker)) for _ in range(4 * LIMIT)]
