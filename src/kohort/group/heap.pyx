@@ -1,17 +1,17 @@
-"""Deadlines: a map, and a leftist heap with the earliest on top. Neither is ever modified.
+"""Deadlines: a map, and a leftist heap with the earliest on top. Both are immutable.
 
-Older versions stay valid, which makes a snapshot of a machine free. The map has, for each key, when
-it is due and the time under which the heap has it, which is never later. A node of the heap is a
-tuple: a time, its key, its rank, and the two heaps below it, None where there is none. Every event
-of every machine sets a deadline or cancels one, so this is compiled.
+Older versions stay valid, so a snapshot of a machine costs nothing. The map has each key's due
+time, and the time under which the heap has the key, which is never later. A heap node is a tuple of
+a time, its key, its rank, and the two heaps below it, or None. This module is compiled because
+every event of every machine sets or cancels a deadline.
 """
 
 
 def put(due, heap, key, at):
-    """Return both with a key due at a time, replacing any earlier due time.
+    """Return map and heap with a key due at a time, which replaces any earlier due time.
 
-    Moving a deadline further out, which is what every heartbeat does, only writes the map: the heap
-    keeps the earlier time, and is corrected when that reaches the top.
+    Postponing a deadline, as every heartbeat does, only changes the map: the heap keeps the earlier
+    time, and is corrected when that reaches the top.
     """
     entry = due.get(key)
     if entry is not None and entry[1] <= at:
@@ -20,12 +20,12 @@ def put(due, heap, key, at):
 
 
 def drop(due, heap, key):
-    """Return both without a key that is present."""
+    """Return map and heap without a key, which must be present."""
     return _settled(due.delete(key), heap)
 
 
 cdef _merged(a, b):
-    """Return the merged heap of two heaps; equal times are in the order of their keys."""
+    """Merge two heaps; equal times are ordered by key."""
     if a is None:
         return b
     if b is None:
@@ -48,7 +48,7 @@ cdef tuple _both(tuple a, tuple b):
 
 
 cdef tuple _settled(due, heap):
-    """Clean up the top of the heap: drop cancelled keys, move down postponed ones."""
+    """Clean up the top of the heap: drop cancelled keys, and move postponed ones down."""
     while heap is not None:
         key = heap[1]
         entry = due.get(key)

@@ -163,9 +163,9 @@ def test_a_partitioner_of_ones_own(bootstrap: str) -> None:
     [
         (3, ValueError, "the partitioner returned 3 of 3 partitions"),
         (-1, ValueError, "the partitioner returned -1 of 3 partitions"),
-        (10**30, ValueError, "more than 64 bits"),
-        ("1", TypeError, "what the partitioner returned is a str"),
-        (True, TypeError, "what the partitioner returned is a bool"),
+        (10**30, ValueError, "does not fit into 64 bits"),
+        ("1", TypeError, "the partitioner's result is a str"),
+        (True, TypeError, "the partitioner's result is a bool"),
     ],
 )
 def test_nonsense_of_a_partitioner_is_raised_at_once(

@@ -207,9 +207,9 @@ def test_a_divided_batch_has_smaller_parts(
 def test_rows_are_not_settled_twice() -> None:
     batch = ReadyBatch(HERE, 0, encoded([b"a", b"b"]), ArrowFate("t", Future()), 0)
     batch.fate.delivered(0, -1)
-    with pytest.raises(AssertionError, match="decided once"):
+    with pytest.raises(AssertionError, match="set only once"):
         batch.fate.failed(REFUSED)
-    with pytest.raises(AssertionError, match="decided once"):
+    with pytest.raises(AssertionError, match="set only once"):
         batch.fate.divide([(0, batch.fate)])
 
 

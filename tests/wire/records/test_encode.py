@@ -108,8 +108,8 @@ def test_far_timestamps() -> None:
     [
         ((0, "text", None), "serialize them first"),
         ((0, None, 5), "serialize them first"),
-        ((0, None, None, [(b"name", b"")]), "is not text"),
-        ((0, None, None, [("\ud800", b"")]), "is not text"),
+        ((0, None, None, [(b"name", b"")]), "is not str"),
+        ((0, None, None, [("\ud800", b"")]), "is not str"),
         ((0, None, None, (), 2), "cannot follow"),
         ((0, None, None, (), 3 + 2**31), "cannot follow"),
         ((0, None, None, (), -1), "cannot follow"),

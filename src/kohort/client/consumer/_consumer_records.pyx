@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Makes the records that consumers return, many at a time."""
+"""Creates the records that consumers return, many at a time."""
 
 from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_INCREF
@@ -18,18 +18,18 @@ def consumer_records(
 ):
     """Return records of one partition as named tuples.
 
-    The garbage collector passes over them: their keys and values are bytes or None, so none is part
-    of a cycle. It would go through all records that wait for the application, again and again.
+    They are untracked by the garbage collector: their keys and values are bytes or None, so none
+    can be part of a cycle. Otherwise it would traverse all waiting records again and again.
 
     Args:
         kind: `ConsumerRecord`.
-        topic: Their topic.
-        partition: Number of their partition.
-        timestamp_type: That of their batch.
-        leader_epoch: That of their batch.
-        records: Decoded ones: offset, timestamp, key, value, headers.
-        start: Index of the first of them that is wanted.
-        count: How many are wanted; so many have to be there.
+        topic: Topic of the records.
+        partition: Partition of the records.
+        timestamp_type: Timestamp type of their batch.
+        leader_epoch: Leader epoch of their batch.
+        records: Decoded records: offset, timestamp, key, value, headers.
+        start: Index of the first record to return.
+        count: Number of records to return; the list must have that many.
     """
     if start < 0 or count < 0 or count > len(records) - start:
         raise IndexError(f"{count} records from {start} on, of {len(records)}")
@@ -55,7 +55,7 @@ def consumer_records(
 
 
 def records_from(list records, int64_t position):
-    """Return the records whose offsets are at a position or beyond; a batch may begin before."""
+    """Return the records at or after a position; the first batch may begin before it."""
     cdef object found  # a named tuple
     cdef list wanted = []
     for found in records:
@@ -65,9 +65,9 @@ def records_from(list records, int64_t position):
 
 
 def bytes_of(records):
-    """Return the bytes of the keys, values and headers of consumer records.
+    """Return the total size of the keys, values and headers of consumer records in bytes.
 
-    Texts count their characters; what else a deserializer has made is left out.
+    Texts count their characters; other results of deserializers are left out.
     """
     cdef Py_ssize_t size = 0
     cdef object record
@@ -85,5 +85,5 @@ cdef inline Py_ssize_t _size(object value):
 
 
 cdef inline void _put(object record, Py_ssize_t at, object value) noexcept:
-    Py_INCREF(value)  # the tuple takes this one
+    Py_INCREF(value)  # the tuple takes over this reference
     PyTuple_SET_ITEM(record, at, value)

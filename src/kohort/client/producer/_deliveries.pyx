@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""What became of a batch, and of each record in it.
+"""The outcome of a batch, and of each record in it.
 
-The outcome is stored once, for the batch. A record knows its place in the batch and computes its
-own outcome on demand, so a record whose outcome is not asked for costs nothing.
+The outcome is stored once, for the batch. A record knows its index in the batch and computes its
+own outcome on demand, so a record whose outcome is never requested costs nothing.
 
-The interpreter's lock is the only lock here: between a look at `known` and what follows from it no
-Python code runs.
+The only lock is the interpreter's: no Python code runs between a check of `known` and the action
+that depends on it.
 """
 
 import os
@@ -24,7 +24,7 @@ def _note_fork():
 
 
 def forks():
-    """Return how often this process and those it comes from were forked, each in the child."""
+    """Return how often this process and its ancestors were forked, counted in the child."""
     return _forks
 
 
@@ -32,7 +32,7 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 cdef class Fate:
-    """What became of a batch; known once, for all its records."""
+    """The outcome of a batch, stored once for all its records."""
 
     def __cinit__(self, str topic, int partition):
         self.topic = topic
@@ -40,10 +40,10 @@ cdef class Fate:
         self._forks = _forks
 
     def delivered(self, int64_t base_offset, int64_t append_time):
-        """Settle: the batch was written. Return who waits for one of its records.
+        """Set the outcome: the batch was written. Return the watchers of its records.
 
         Args:
-            base_offset: Offset of the first record; -1 when the broker did not say.
+            base_offset: Offset of the first record; -1 if the broker did not return it.
             append_time: Milliseconds since the epoch; -1 to keep the records' own timestamps.
         """
         self._base_offset = base_offset
@@ -51,11 +51,11 @@ cdef class Fate:
         return self._settle()
 
     def failed(self, error, dict reasons=None):
-        """Settle: the batch was given up. Return who waits for one of its records.
+        """Set the outcome: the batch has failed. Return the watchers of its records.
 
         Args:
-            error: Why.
-            reasons: Errors of single records, by their place in the batch.
+            error: The error.
+            reasons: Errors of single records, by index in the batch.
         """
         self._error = error
         self._reasons = reasons
@@ -63,7 +63,7 @@ cdef class Fate:
 
     @property
     def is_settled(self):
-        """Whether it is known, of all parts where the batch was divided."""
+        """Whether the outcome is known, for a divided batch that of all parts."""
         cdef Fate part
         if self._parts is None:
             return self.known
@@ -74,26 +74,26 @@ cdef class Fate:
 
     cdef list _settle(self):
         if self.known or self._parts is not None:
-            raise AssertionError("the fate of a batch is decided once")
+            raise AssertionError("the outcome of a batch must be set only once")
         self.known = True
         told = self._watchers
         self._watchers = None
         return [] if told is None else told
 
     def cut(self, counts):
-        """Return the fates of the parts of a batch, which have so many records each."""
+        """Create the `Fate` of each part of a batch, given the parts' record counts."""
         return [Fate(self.topic, self.partition) for _ in counts]
 
     def divide(self, list parts):
-        """Hand the records over to the batches that this one was divided into.
+        """Move the records to the batches that this one was divided into.
 
         Args:
-            parts: For each of them, in order, the place of its first record in this one.
+            parts: The parts in order, each with the index of its first record in this batch.
         """
         cdef Delivery delivery
         cdef Fate part
         if self.known or self._parts is not None:
-            raise AssertionError("the fate of a batch is decided once")
+            raise AssertionError("the outcome of a batch must be set only once")
         told = self._watchers
         self._watchers = None
         self._parts = parts
@@ -105,10 +105,10 @@ cdef class Fate:
 
 
 cdef class Delivery:
-    """One record on its way; made by `OpenBatches.add` alone."""
+    """A record being sent; created only by `OpenBatches.add`."""
 
     cdef Fate _current(self):
-        """Follow the record into the part of a divided batch that has it now."""
+        """Return the outcome's current place: that of the part that has the record."""
         cdef Fate part
         cdef int64_t first
         if self._fate is None:
@@ -124,7 +124,7 @@ cdef class Delivery:
         return self._fate
 
     def outcome(self):
-        """Return where the record went or why it did not; None while that is not known."""
+        """Return the record's metadata or its error; None while the outcome is unknown."""
         cdef Fate fate = self._current()
         if not fate.known:
             return None
@@ -137,12 +137,12 @@ cdef class Delivery:
         return _make(RecordMetadata, (fate.topic, fate.partition, offset, when))
 
     def is_of_parent(self):
-        """Return whether it was sent before this process was forked: here it is never settled."""
+        """Return whether it was sent before this process was forked: here it never completes."""
         return self._fate is not None and self._fate._forks != _forks
 
     def watch(self, future):
-        """Have a future completed with the outcome; return False when that is known already."""
-        # Making these may let another thread run, so the look comes after.
+        """Have a future completed with the outcome; return False if that is known already."""
+        # Creating these may let another thread run, so the check comes after it.
         entry = (self, future)
         fresh = []
         cdef Fate fate = self._current()
@@ -154,18 +154,18 @@ cdef class Delivery:
         return True
 
     def adopt(self, dict own, dict state, settled, future):
-        """Give a future the state that it lacks so far, and have it completed.
+        """Give a future its state, unless it has one, and have it completed.
 
-        All happens in one step. When another thread was first, its state stays.
+        All this is a single step. If another thread was first, its state stays.
 
         Args:
             own: The dictionary of the future.
-            state: What goes there.
-            settled: Whether the state holds the outcome.
+            state: The entries to add.
+            settled: Whether the state contains the outcome.
             future: The future.
 
         Returns:
-            False when the state lacks an outcome which is known by now: make it again.
+            False if the state lacks an outcome that is known now: create it again.
         """
         cdef Fate fate
         entry = (self, future)

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""What `send` does for each record: choose its partition and write it into the open batch there.
+"""The work of `send` per record: choose its partition and write it into the open batch there.
 
-Any number of threads add records while the loop seals batches. The interpreter's lock keeps them
-apart: what must happen in one step calls no Python code and makes no object that the garbage
-collector tracks, because both may let another thread run. So objects are made first, and after
-that everything is looked at again.
+Any number of threads add records while the loop seals batches. The only lock is the interpreter's:
+code that must run as one step calls no Python code and creates no object that the garbage collector
+tracks, because both may let another thread run. So objects are created first, and all conditions
+are checked again after that.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ cdef extern from "Python.h":
         object (*tp_new)(PyTypeObject*, object, PyObject*)
 
 cdef enum:
-    # what a record takes in a batch beside its key and value, at most: its varints and attributes
+    # maximum size of a record's varints and attributes, beside its key and value
     _RECORD_OVERHEAD = 30
     _HEADER_OVERHEAD = 10
 
@@ -64,13 +64,13 @@ def murmur2(const uint8_t[:] data):
 
 
 cdef class StickyPartitioner:
-    """Chooses partitions for a topic's records without a key: one until a batch is full.
+    """Chooses partitions for records without a key: the same one until a batch is full.
 
-    Full batches are what brokers and networks like (KIP-480, KIP-794).
+    Full batches are cheaper for brokers and networks (KIP-480, KIP-794).
 
     Args:
-        sticky_bytes: After so many bytes another partition is chosen (`batch.size`).
-        seed: Where the choices come from, 64 bits; chance by default.
+        sticky_bytes: Bytes after which another partition is chosen (`batch.size`).
+        seed: Seed of the choices, 64 bits; random by default.
     """
 
     cdef int64_t _sticky_bytes
@@ -87,8 +87,8 @@ cdef class StickyPartitioner:
         """Return the partition of a record.
 
         Args:
-            partitions: How many partitions the topic has; at least 1.
-            size: Bytes of the record.
+            partitions: Number of partitions of the topic; at least 1.
+            size: Size of the record in bytes.
         """
         return self.next(partitions, size)
 
@@ -113,49 +113,48 @@ cdef class StickyPartitioner:
 
 
 cdef class _Lane:
-    """A partition, and the batch that its records are added to."""
+    """A partition, and the open batch for its records."""
 
     cdef object partition
     cdef object batch
-    cdef RecordWriter writer  # None: there is no open batch
+    cdef RecordWriter writer  # None: no batch is open
     cdef Fate fate
     cdef int64_t reserved
 
 
 cdef class _Route:
-    """A topic; it stays when the topic goes, and so do the batches that are open."""
+    """A topic; it and its open batches stay when the topic is deleted."""
 
     cdef str topic
-    cdef int64_t count  # of partitions; 0 while it is not known
+    cdef int64_t count  # of partitions; 0 if unknown
     cdef list lanes
     cdef StickyPartitioner sticky
 
 
 cdef class OpenBatches:
-    """The batches that records are still added to, one per partition; for any thread.
+    """The open batches, one per partition; for any thread.
 
     Args:
-        make_batch: Makes an empty batch of a partition at a time.
+        make_batch: Creates an empty batch for a partition at a time.
         clock: Returns the time, in milliseconds.
-        notify: Called when a batch was sealed, or there is one after there was none, unless
-            `is_notified`.
+        notify: Called after a batch was sealed, or the first one was opened, unless `is_notified`.
         batch_size: Bytes of a full batch, before compression.
-        largest_batch: Bytes up to which it grows while there is no hurry.
-        linger_ms: How long a batch waits to become fuller.
-        buffer_memory: Bytes that may be added and not released.
-        largest_record: Most bytes of one record.
-        partitioner: Chooses partitions; None for Java's choice, by murmur2 of the key.
+        largest_batch: Bytes up to which it may grow while requests have to wait.
+        linger_ms: How long a batch waits for more records.
+        buffer_memory: Maximum bytes of records that are added and not released.
+        largest_record: Maximum bytes of a record.
+        partitioner: Chooses partitions; None for Java's default, by murmur2 of the key.
 
     Attributes:
-        sealed: The batches that take no more records, in order; the loop takes them out.
+        sealed: The sealed batches, in order; the loop removes them.
         added_bytes: Bytes of all records added so far.
-        released_bytes: Bytes of those whose fate is known; the loop says so.
-        is_behind: Whether full batches have to wait anyway; then they may become fuller, for a
-            request costs the same whatever its size.
-        is_notified: Whether the loop knows that there is news; it resets this.
-        fatal: Why no more records are taken.
-        gate: Why none are taken now, from any thread: no transaction is open.
-        refusal: Why no more are taken from other threads than the one that made this.
+        released_bytes: Bytes of those whose outcome is known; set by the loop.
+        is_behind: Whether full batches have to wait anyway; then they may grow, as a request costs
+            the same whatever its size.
+        is_notified: Whether the loop knows that there is work; it resets this.
+        fatal: The error with which all further records are refused.
+        gate: The error with which records of all threads are refused now: no transaction is open.
+        refusal: The error for threads other than the one that created this.
     """
 
     cdef readonly object sealed
@@ -200,7 +199,7 @@ cdef class OpenBatches:
     # ------------------------------------------------------------------------------ topics
 
     def set_partitions(self, str topic, int64_t count):
-        """Say how many partitions a topic has; 0 when that is not known."""
+        """Set the number of partitions of a topic; 0 if unknown."""
         cdef _Route route = self._routes.get(topic)
         cdef _Lane lane
         if route is None:
@@ -216,12 +215,12 @@ cdef class OpenBatches:
         route.count = count
 
     def partitions_of(self, topic):
-        """Return how many partitions a topic has, None when that is not known."""
+        """Return the number of partitions of a topic, or None if unknown."""
         cdef _Route route = self._routes.get(topic)
         return None if route is None or route.count == 0 else route.count
 
     def topics(self):
-        """Return the topics that records were added to."""
+        """Return the topics for which records were added."""
         return list(self._routes)
 
     # ----------------------------------------------------------------------------- records
@@ -230,15 +229,15 @@ cdef class OpenBatches:
         """Add a record; arguments as `Producer.send`.
 
         Args:
-            kind: What to make for the record.
+            kind: Class of the delivery to create.
 
         Returns:
-            The record's delivery; None when topic or partition are not known, or there is no room.
+            The record's delivery; None if the topic or partition is unknown, or the buffer is full.
 
         Raises:
-            TypeError: An argument has another type.
-            ValueError: An argument is out of its range.
-            KafkaError: The record is too large, or the producer has failed for good.
+            TypeError: An argument has the wrong type.
+            ValueError: An argument is out of range.
+            KafkaError: The record is too large, or the producer has failed permanently.
         """
         if self.gate is not None:
             raise self._why_refused()
@@ -256,7 +255,7 @@ cdef class OpenBatches:
         if partition is not None:
             place = _whole("partition", partition)
             if place < 0:
-                raise ValueError(f"partition is {partition}; it counts from 0")
+                raise ValueError(f"partition is {partition}; partitions are numbered from 0")
         if route is None or place >= route.count or route.count == 0:
             return None
         if place < 0:
@@ -285,7 +284,7 @@ cdef class OpenBatches:
         cdef int64_t full
         spare = None
         while True:
-            # From here on, nothing lets another thread run until the record is written.
+            # From here on no other thread can run until the record is written.
             if self._is_refused():
                 raise self._why_refused()
             if not self._has_room(size):
@@ -319,17 +318,17 @@ cdef class OpenBatches:
         return delivery
 
     def size_of(self, value, key, headers):
-        """Return about how many bytes a record takes in a batch, rather too many."""
+        """Return the approximate size of a record in a batch in bytes, at least the actual one."""
         cdef bytes key_bytes = None if key is None else _payload("key", key)
         cdef bytes value_bytes = None if value is None else _payload("value", value)
         return _size(key_bytes, value_bytes, _names_and_values(headers))
 
     def has_room(self, int64_t size):
-        """Return whether so many bytes can be added, or adding fails for good."""
+        """Return whether that many bytes can be added, or adding would raise an error."""
         return self._has_room(size) or self._is_refused()
 
     def check(self):
-        """Raise why no records are taken now, if that is so."""
+        """Raise the error for which records are refused now, if any."""
         if self._is_refused():
             raise self._why_refused()
 
@@ -349,21 +348,21 @@ cdef class OpenBatches:
     cdef object _too_large(self, int64_t size):
         return KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a record of {size} bytes; the smaller of max.request.size and buffer.memory is"
-            f" {self._largest_record}",
+            f"a record of {size} bytes is larger than the smaller of max.request.size and"
+            f" buffer.memory, {self._largest_record}",
         )
 
     # ----------------------------------------------------------------------------- batches
 
     def add_batch(self, batch, int64_t size):
-        """Add a batch that is complete, behind all records of its partition added so far.
+        """Add a complete batch, after all records of its partition added so far.
 
         Args:
             batch: The batch.
-            size: Bytes of memory it counts for.
+            size: Bytes of buffer memory that it takes.
 
         Returns:
-            False when its partition is not known, or there is no room.
+            False if its partition is unknown, or the buffer is full.
         """
         cdef _Route route = self._routes.get(batch.partition.topic)
         cdef int64_t place = batch.partition.partition
@@ -381,7 +380,7 @@ cdef class OpenBatches:
         return True
 
     def seal_due(self, int64_t now):
-        """Seal what has waited long enough; return when to do it again."""
+        """Seal the batches that have waited long enough; return when to call this again."""
         cdef _Lane lane
         for lane in list(self._open.values()):
             if lane.batch is None:
@@ -393,7 +392,7 @@ cdef class OpenBatches:
         return None
 
     def seal_all(self):
-        """Let no batch wait for more records."""
+        """Seal all batches."""
         for lane in list(self._open.values()):
             self._seal(lane)
 
@@ -420,12 +419,12 @@ cdef class OpenBatches:
 
 
 cdef object _new(kind):
-    """Make a delivery without the constructor of its class."""
+    """Create a delivery without calling its constructor."""
     return (<PyTypeObject*>kind).tp_new(<PyTypeObject*>kind, _NOTHING, NULL)
 
 
 cdef int64_t _size(bytes key, bytes value, list encoded):
-    """Return about how many bytes a record takes in a batch, rather too many."""
+    """Return the approximate size of a record in a batch in bytes, at least the actual one."""
     cdef int64_t size = _RECORD_OVERHEAD
     if key is not None:
         size += PyBytes_GET_SIZE(key)
@@ -443,11 +442,11 @@ cdef list _names_and_values(headers):
         return None
     try:
         if isinstance(headers, dict):
-            raise TypeError("a dict was given, but a name may occur twice: use list(headers.items())")
+            raise TypeError("headers is a dict, but a name may repeat: use list(headers.items())")
         return encoded_headers(headers)
     except (LocalProtocolError, TypeError, ValueError) as error:
         raise TypeError(
-            f"headers are pairs of a name, which is text, and bytes or None: {error}"
+            f"headers must be pairs of a name, as str, and bytes or None: {error}"
         ) from None
 
 
@@ -463,7 +462,7 @@ cdef bytes _payload(str what, given):
 
 cdef object _text(topic):
     if not isinstance(topic, str):
-        raise TypeError(f"the topic is a {type(topic).__name__}, not text")
+        raise TypeError(f"the topic is a {type(topic).__name__}, not str")
     return str.__str__(topic)
 
 
@@ -481,15 +480,15 @@ cdef int64_t _timestamp(given) except? -1:
 cdef int64_t _whole(str what, given) except? -1:
     if type(given) is not int:
         if isinstance(given, bool) or not hasattr(given, "__index__"):
-            raise TypeError(f"{what} is a {type(given).__name__}, not a whole number")
+            raise TypeError(f"{what} is a {type(given).__name__}, not an integer")
         given = index(given)
     if not -INT64_MAX <= given <= INT64_MAX:
-        raise ValueError(f"{what} is {given}, more than 64 bits hold")
+        raise ValueError(f"{what} is {given}, which does not fit into 64 bits")
     return given
 
 
 cdef int64_t _chosen(chosen, int64_t count) except -1:
-    cdef int64_t place = _whole("what the partitioner returned", chosen)
+    cdef int64_t place = _whole("the partitioner's result", chosen)
     if not 0 <= place < count:
         raise ValueError(f"the partitioner returned {place} of {count} partitions")
     return place

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Conversions between dictionaries of names and arrays of numbers, and partitions and classes."""
+"""Conversions between dictionaries of names and arrays of numbers, partitions and classes."""
 
 from cpython cimport array
 from cpython.dict cimport PyDict_GetItemWithError
@@ -14,8 +14,8 @@ from kohort.types import TopicPartition
 
 cdef extern from *:
     """
-    /* A string and an integer are no part of any cycle. Were a million such pairs known to the
-       garbage collector, looking through them again and again would take most of the time. */
+    /* A string and an integer cannot be part of a cycle. If the garbage collector tracked a million
+       such pairs, traversing them again and again would take most of the time. */
     static inline PyObject* kohort_new_pair(PyTypeObject* type) {
         PyObject* pair = type->tp_alloc(type, 2);
         if (pair != NULL) PyObject_GC_UnTrack(pair);
@@ -35,7 +35,7 @@ def read_wanted(list wanted, dict numbers):
         numbers: The number of each topic, from 0.
 
     Returns:
-        Where the topics of each set start, and where the last one's end; these topics.
+        The start of each set's topics and the end of the last one's; and the topics.
     """
     cdef Py_ssize_t at, total = 0
     cdef PyObject* number
@@ -61,16 +61,16 @@ def read_wanted(list wanted, dict numbers):
 def turned(
     const int32_t[::1] which, const int32_t[::1] start, const int32_t[::1] value, int values
 ):
-    """Return the holders of each value, given a list of values for each holder, in their order.
+    """Return the holders of each value in order, given a list of values for each holder.
 
     Args:
-        which: For each the number of its list.
-        start: Where each list starts, and where the last one ends.
-        value: The values of all lists, from 0; none is twice in a list.
+        which: For each holder, the number of its list.
+        start: The start of each list, and the end of the last one.
+        value: The values of all lists, from 0; no list has a value twice.
         values: Number of different values.
 
     Returns:
-        Where those who have each value start, and where the last one's end; they.
+        The start of each value's holders and the end of the last one's; and the holders.
     """
     cdef Py_ssize_t who, at
     cdef int32_t[::1] free
@@ -104,21 +104,21 @@ def read_owned(
     int8_t[::1] claimed,
     list pairs,
 ):
-    """Store the owners of partitions; return whether one is claimed twice, which leaves it open.
+    """Store the owners of partitions; return whether one is claimed twice, and so has no owner.
 
-    For some members after the others, so that other threads have their turn in between.
+    Each call is for some of the members, so that other threads can run in between.
 
     Args:
         first: The first of the members.
-        owned: For each of them the partitions it claims.
-        wish_of: For each member its wish, the same number for members that want the same.
-        wanted_start, wanted: As `read_wanted` returns them; a member may keep only its own topics.
+        owned: For each of them, the partitions it claims.
+        wish_of: For each member, the number of its subscription, the same for equal ones.
+        wanted_start, wanted: Results of `read_wanted`; a member may keep only topics it wants.
         numbers: The number of each topic.
-        starts: Where the partitions of each topic start, and where the last one's end.
-        wanted_by: For each topic the last wish seen that it is part of, -1 at first.
-        owner: For each partition its owner, -1 at first.
-        claimed: For each partition whether any member claims it, 0 at first.
-        pairs: For each partition that a member claims how it was named, None at first.
+        starts: The start of each topic's partitions, and the end of the last one's.
+        wanted_by: For each topic, the last subscription seen that contains it, initially -1.
+        owner: The owner of each partition, initially -1.
+        claimed: For each partition, whether any member claims it, initially 0.
+        pairs: For each partition, the object with which a member claims it, initially None.
     """
     cdef PyObject* known
     cdef int64_t at, number, partition
@@ -133,7 +133,7 @@ def read_owned(
             last = wish
             for at in range(wanted_start[wish], wanted_start[wish + 1]):
                 wanted_by[wanted[at]] = wish
-        for pair in list(claims):  # unlike a set, a list does not wait for memory at each of them
+        for pair in list(claims):  # a set would stall on memory for each item
             if not isinstance(pair, tuple) or PyTuple_GET_SIZE(pair) != 2:
                 raise TypeError(f"{pair!r} is not a TopicPartition")
             known = PyDict_GetItemWithError(numbers, <object>PyTuple_GET_ITEM(pair, 0))
@@ -166,8 +166,8 @@ def count_owned(
     Args:
         owner: The owner of each partition, -1 for none.
         class_of: The class of each partition.
-        row_of_class: The same number for classes that go to the same members.
-        row_start: Where the edges of each class start, and where the last one's end.
+        row_of_class: A number for each class, the same for classes with the same members.
+        row_start: The start of each class's edges, and the end of the last one's.
         row_member: The member of each edge.
         members: Number of members.
     """
@@ -200,17 +200,17 @@ def place(
 ):
     """Return the member of each partition, given how many each edge carries.
 
-    Owners keep their first ones; the others are dealt in turns, so that neighbouring partitions go
-    to different members.
+    Owners keep their first partitions. The others are dealt in turns, so that adjacent partitions
+    go to different members.
 
     Args:
         owner: The owner of each partition, -1 for none.
         class_of: The class of each partition.
-        row_of_class: The same number for classes that go to the same members.
-        row_start: Where the edges of each class start, and where the last one's end.
+        row_of_class: A number for each class, the same for classes with the same members.
+        row_start: The start of each class's edges, and the end of the last one's.
         row_member: The member of each edge.
         owned: How many partitions of its class the member of each edge owns.
-        carried: How many of them it gets.
+        carried: How many partitions each edge carries.
         members: Number of members.
     """
     result = array.clone(INT32, owner.shape[0], False)
@@ -231,7 +231,7 @@ cdef void take_back(
     const int32_t[::1] carried,
     int members,
 ):
-    """Take surplus partitions from their owners, from the end; skip classes without surplus."""
+    """Take surplus partitions from their owners, starting at the end; skip other classes."""
     cdef Py_ssize_t classes = row_start.shape[0] - 1, partition
     cdef int32_t[::1] loses = array.clone(INT32, row_member.shape[0], True)
     cdef int32_t[::1] loss = array.clone(INT32, classes, True)
@@ -265,10 +265,10 @@ cdef void deal(
     const int32_t[::1] owned,
     const int32_t[::1] carried,
 ):
-    """Deal the partitions that no member keeps, round by round, in each class by itself."""
+    """Deal the partitions without owner, round by round, separately for each class."""
     cdef Py_ssize_t classes = row_start.shape[0] - 1
     cdef int32_t[::1] left = array.clone(INT32, row_member.shape[0], False)
-    # The edges of each class that still get some, those of the next round before the others.
+    # The edges of each class that get more partitions, those of the next round first.
     cdef int32_t[::1] turns = array.clone(INT32, row_member.shape[0], False)
     cdef int32_t[::1] count = array.clone(INT32, classes, True)
     cdef int32_t[::1] again = array.clone(INT32, classes, True)
@@ -301,7 +301,7 @@ cdef void deal(
 def withhold(
     const int32_t[::1] owner, const int8_t[::1] claimed, int32_t[::1] given
 ):
-    """Leave a partition without owner if one member claims it and another would get it (L24)."""
+    """Remove the assignment of a partition that one member claims and another would get (L24)."""
     cdef Py_ssize_t partition
     for partition in range(given.shape[0]):
         if claimed[partition] and given[partition] != owner[partition]:
@@ -311,15 +311,15 @@ def withhold(
 def add_pairs(
     list lists, const int32_t[::1] given, str topic, int64_t start, list integers, list pairs
 ):
-    """Add the partitions of one topic to the lists of their members; a member -1 has none.
+    """Add the partitions of a topic to the lists of their members; member -1 has no list.
 
     Args:
         lists: The list of each member.
         given: The member of each partition of all topics.
         topic: The topic.
-        start: Where its partitions start.
-        integers: 0, 1, .. one for each of its partitions; these very objects are used.
-        pairs: For each partition of all topics its name if there is one already, else None.
+        start: Start of its partitions.
+        integers: 0, 1, ... for each of its partitions; these objects are reused.
+        pairs: For each partition of all topics, an existing object that names it, or None.
     """
     cdef PyTypeObject* make = <PyTypeObject*>TopicPartition
     cdef int32_t member

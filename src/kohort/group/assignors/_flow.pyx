@@ -1,18 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Assigns partitions: the most even loads, then the fewest moves, then the right racks.
+"""Assigns partitions with the most even loads, then the fewest moves, then matching racks.
 
-Partitions that the same members may have are one *class*; an *edge* joins it with a member that may
-have its partitions. A flow runs from classes over edges to members and from there to a sink.
-An edge carries as many of the class as the member gets; what it does not own yet costs a move each.
+Partitions that the same members may have form a *class*; an *edge* connects it with a member that
+may have its partitions. A flow runs from classes over edges to members, and then to a sink. An edge
+carries the partitions of the class that the member gets; each beyond those it owns is a move.
 
-Even loads: in the most even sharing the members fall into parts, each with its own classes, and in
-a part no two loads differ by more than one. `Flow.solve` finds a cheapest flow in which each member
-of a part gets the part's average, rounded down or up. If there is none, then the nodes that surplus
-can still reach and the others are two parts (the cut is tight), and each is solved on its own.
+Even loads: in the most even assignment the members form parts, each with its own classes, and in a
+part no two loads differ by more than one. `Flow.solve` finds a cheapest flow that gives each member
+of a part the average, rounded down or up. If none exists, the nodes that surplus can still reach
+and the others become two parts (the cut is tight), and each is solved separately.
 
-Cheapest: it starts with all members keeping everything, which costs nothing, and sends what is too
-much along shortest paths only. No cycle of negative cost ever appears, so what comes out is optimal
-and not only good (successive shortest paths; Dinic's blocking flows on the paths of one length).
+Cheapest: initially all members keep everything, at no cost, and only the surplus is sent along
+shortest paths. No cycle of negative cost ever appears, so the result is optimal (successive
+shortest paths; Dinic's blocking flows on paths of equal length).
 """
 
 from cpython cimport array
@@ -32,16 +32,16 @@ cdef class Flow:
     Args:
         members: Number of members, at least one.
         supply: Number of partitions of each class.
-        row_start: Where the edges of each class start, and where the last one's end; none is empty.
+        row_start: The start of each class's edges, and the end of the last one's; none is empty.
         row_member: The member of each edge.
-        owned: How many partitions of the class the member of each edge owns already.
-        far: Whether the class of each edge has no replica in the rack of the member; empty when
+        owned: How many partitions of its class the member of each edge owns.
+        far: Whether the class of each edge has no replica in the rack of its member; empty if
             racks do not count.
     """
 
     cdef int32_t classes, members, sink
     cdef int64_t move_cost
-    # the graph: the edges of a class are a row, those of a member are listed in a column
+    # the graph: the edges of a class form a row, those of a member are listed in a column
     cdef const int32_t[::1] supply, row_start, row_member, owned
     cdef const int8_t[::1] far
     cdef int32_t[::1] edge_class, column_start, column
@@ -55,7 +55,7 @@ cdef class Flow:
     cdef int64_t[::1] distance
     cdef int32_t[::1] level, next_arc, queue, path_node, path_arc
     cdef int8_t[::1] settled, has_moves
-    # how many of the part are not settled yet
+    # open classes and members: those of the part that are not settled yet
     cdef int32_t open_classes, open_members
 
     def __init__(self, members, supply, row_start, row_member, owned, far):
@@ -67,7 +67,7 @@ cdef class Flow:
         self.supply, self.row_start, self.row_member = supply, row_start, row_member
         self.owned, self.far = owned, far
         size = self.sink + 1
-        # A move must outweigh all that racks can cost on one path.
+        # A move must cost more than all rack mismatches on a path together.
         self.move_cost = size + 1 if len(far) else 1
         self.edge_class, self.column, self.carried = (clone(INT32, edges, True) for _ in range(3))
         self.column_start = clone(INT32, self.members + 1, True)
@@ -111,7 +111,7 @@ cdef class Flow:
     # ------------------------------------------------------------------------------ one part
 
     cdef int32_t solve_part(self, int32_t part) noexcept nogil:
-        """Solve the part of the nodes [first, last); -1, or where its two halves meet."""
+        """Solve the part of the nodes [first, last); return -1, or the start of its second half."""
         self.start(part)
         while True:
             if self.search():
@@ -122,7 +122,7 @@ cdef class Flow:
                 return self.split()
 
     cdef void start(self, int32_t part) noexcept nogil:
-        """Let all members keep everything and deal the free partitions; none of it costs too much."""
+        """Let members keep their partitions and deal the free ones, all of it at minimum cost."""
         cdef int64_t partitions = 0, members = 0
         cdef int32_t position, node, member
         for position in range(self.first, self.last):
@@ -168,13 +168,13 @@ cdef class Flow:
                     self.excess[other] += self.owned[edge]
 
     cdef void deal(self) noexcept nogil:
-        """Deal the partitions that no member keeps to members that have room, to leave little to send.
+        """Deal the free partitions to members that have room, so that little must be sent.
 
-        Each class is spread over its members; who may have less of the classes that follow gets
-        more. This decides nothing but the speed: paths correct it.
+        Each class is spread over its members; a member with fewer partitions left in later classes
+        gets more. This affects only the speed: the paths correct it.
         """
         cdef int32_t position, node, edge
-        # For each member, how much of the classes not yet dealt it may have.
+        # For each member, the number of partitions in classes not dealt yet.
         cdef int64_t[::1] ahead = self.distance
         for position in range(self.first, self.last):
             ahead[self.nodes[position]] = 0
@@ -226,7 +226,7 @@ cdef class Flow:
         return True
 
     cdef int32_t split(self) noexcept nogil:
-        """Put the nodes that surplus reaches before the others; return where the others start."""
+        """Move the nodes that surplus reaches to the front; return where the others start."""
         cdef int32_t position, node, middle = self.first, others = 0
         for position in range(self.first, self.last):
             node = self.nodes[position]
@@ -251,15 +251,15 @@ cdef class Flow:
         return cost - self.far[edge] if self.far.shape[0] else cost
 
     cdef inline int64_t least_cost_of_less(self, int32_t node) noexcept nogil:
-        """Return what no edge undercuts; `has_moves`: one may carry more than its member owns."""
+        """Return a lower bound; `has_moves`: an edge may carry more than its member owns."""
         return -self.move_cost * self.has_moves[node] - (self.far.shape[0] > 0)
 
     # -------------------------------------------------------------------------------- search
 
     cdef bint search(self) noexcept nogil:
-        """Find how far every node is from surplus; whether any node that lacks some is reached.
+        """Compute each node's distance from surplus; return whether one with a deficit is reached.
 
-        Afterwards the arcs on shortest paths are those that cost nothing, reckoned with potentials.
+        Afterwards the arcs on shortest paths are those with a reduced cost of 0.
         """
         cdef int32_t position, node
         cdef int64_t here = 0
@@ -296,7 +296,7 @@ cdef class Flow:
         return nearest
 
     cdef bint search_at(self, int64_t here) noexcept nogil:
-        """Settle the nodes at this distance; whether one of them lacks some."""
+        """Settle the nodes at this distance; return whether one of them has a deficit."""
         cdef int32_t position, node, done = 0, known = 0, deepest = 2147483647
         for position in range(self.first, self.last + 1):
             node = self.sink if position == self.last else self.nodes[position]
@@ -307,7 +307,7 @@ cdef class Flow:
             done += 1
             if self.excess[node] < 0:
                 deepest = min(deepest, self.level[node])
-            # Nodes behind the first one with a deficit are left to a later search.
+            # Nodes beyond the first one with a deficit are left to a later search.
             if self.level[node] < deepest:
                 known = self.relax(node, here, known)
         return deepest < 2147483647
@@ -321,7 +321,7 @@ cdef class Flow:
 
     cdef int32_t relax(self, int32_t node, int64_t here, int32_t known) noexcept nogil:
         cdef int64_t cost = here + self.potential[node] - self.potential[self.sink]
-        # Where no member is open any more, there is no arc to look at.
+        # If no member is open, there is no arc to check.
         if node == self.sink:
             return self.relax_sink(here, known) if self.open_members else known
         if node < self.classes:
@@ -348,7 +348,7 @@ cdef class Flow:
         for at in range(self.column_start[member], self.column_start[member + 1]):
             edge = self.column[at]
             other = self.edge_class[edge]
-            # Most classes are as near already as this edge could bring them.
+            # Most classes are already at least as near as this edge could bring them.
             cost = base + self.least_cost_of_less(other) - self.potential[other]
             if cost < self.distance[other] and self.carried[edge]:
                 if not self.settled[other] and self.part_of[other] == self.part_of[node]:
@@ -459,7 +459,7 @@ cdef class Flow:
         return -1
 
     cdef int64_t room(self, int32_t step) noexcept nogil:
-        """Return how much the arc of a step of the path can carry at its present cost."""
+        """Return how much the arc of a step of the path can carry at its current cost."""
         cdef int32_t node = self.path_node[step], arc = self.path_arc[step]
         if node < self.classes:
             if self.carried[arc] < self.owned[arc]:

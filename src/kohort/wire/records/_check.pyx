@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Validates the records of a producer without decoding them into objects.
+"""Validates a producer's records without decoding them into objects.
 
-A broker that stored anything else would hand it to every reader of the partition.
+Invalid records must not be stored, as the broker would pass them to every reader.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -11,7 +11,7 @@ from kohort.wire.records._varint cimport read_varint
 
 
 def flaw(records, int64_t count):
-    """Return the fault of records, None if they are sound; see the stub."""
+    """Return why records are invalid, or None if they are valid; see the stub."""
     cdef Py_buffer view
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
@@ -28,7 +28,7 @@ cdef str find_flaw(const uint8_t* at, int64_t size, int64_t count):
         at = read_varint(at, end, 32, &length)
         if at == NULL or length < 1 or length > end - at:
             return f"record {index} has no length, or one that does not fit"
-        found = flaw_of_record(at + 1, at + length, index)  # after the unused attributes
+        found = flaw_of_record(at + 1, at + length, index)  # skips the unused attributes
         if found is not None:
             return found
         at += length
@@ -42,7 +42,7 @@ cdef str flaw_of_record(const uint8_t* at, const uint8_t* end, int64_t index):
         return f"record {index} has no timestamp"
     at = read_varint(at, end, 32, &number)
     if at == NULL or number != index:
-        return f"record {index} has another offset"
+        return f"record {index} has an unexpected offset"
     at = after_bytes(at, end, &number)
     if at == NULL:
         return f"the key of record {index} does not fit"
@@ -51,11 +51,11 @@ cdef str flaw_of_record(const uint8_t* at, const uint8_t* end, int64_t index):
         return f"the value of record {index} does not fit"
     at = read_varint(at, end, 32, &headers)
     if at == NULL or headers < 0 or headers > (end - at) // 2:
-        return f"the headers of record {index} cannot be counted"
+        return f"record {index} has no valid number of headers"
     for _ in range(headers):
         at = after_bytes(at, end, &number)
         if at == NULL or number < 0:
-            return f"a header's name of record {index} does not fit"
+            return f"a header name of record {index} does not fit"
         at = after_bytes(at, end, &number)
         if at == NULL:
             return f"a header of record {index} does not fit"
@@ -63,7 +63,7 @@ cdef str flaw_of_record(const uint8_t* at, const uint8_t* end, int64_t index):
 
 
 def refused(records, int64_t count, bint keyed, int64_t latest, int64_t most):
-    """Return which sound records a topic does not take; see the stub."""
+    """Return the valid records that a topic refuses; see the stub."""
     cdef Py_buffer view
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:

@@ -1,6 +1,6 @@
-# Rows of Arrow columns, and how they are read. Arrays come from anywhere: every offset is compared with
-# the buffer it points into each time it is read, for somebody may write to the buffer between two
-# readings. Included by each kernel, so that the C compiler can inline it.
+# Rows of Arrow columns, and functions that read them. Arrays may come from anywhere: each offset is
+# checked against its buffer whenever it is read, as another thread may write to the buffer between
+# two reads. Included by each kernel, so that the C compiler can inline it.
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
@@ -12,7 +12,7 @@ cdef extern from *:
     #include <stdint.h>
     #include <string.h>
 
-    /* Buffers may begin anywhere. */
+    /* Buffers may be unaligned. */
     static inline int32_t kohort_load32(const uint8_t* p) { int32_t n; memcpy(&n, p, 4); return n; }
     static inline int64_t kohort_load64(const uint8_t* p) { int64_t n; memcpy(&n, p, 8); return n; }
     """
@@ -21,11 +21,11 @@ cdef extern from *:
     bint __builtin_mul_overflow(int64_t a, int64_t b, int64_t* result) noexcept nogil
 
 cdef enum:
-    # Sizes that no value has: null, and offsets that point out of their buffer.
+    # Special sizes: null, and offsets outside of the buffer.
     NULL_SIZE = -1
     BAD_SIZE = -2
-    # A record beside its key, value and headers takes at most: its own length 5, attributes 1,
-    # deltas of time and offset 10 and 5, lengths of key and value 5 each, number of headers 5.
+    # Maximum size of a record beside key, value and headers: its length 5, attributes 1, deltas of
+    # time and offset 10 and 5, lengths of key and value 5 each, number of headers 5.
     MOST_OVERHEAD = 36
     VIEW_SIZE = 16
     INLINE_SIZE = 12
@@ -49,7 +49,7 @@ cpdef enum Outcome:
 
 
 cdef struct Column:
-    # element i is data[ends[i]:ends[i + 1]], or as its kind says
+    # element i is data[ends[i]:ends[i + 1]], or as `kind` says
     int kind
     int64_t offset
     int64_t length
@@ -100,7 +100,7 @@ cdef inline bint is_null(const Column* column, int64_t row) noexcept nogil:
 cdef inline bint find_range(
     const Column* column, int64_t row, int64_t* start, int64_t* end
 ) noexcept nogil:
-    """Find where element `row` begins and ends; False when that is not inside the data."""
+    """Find the range of element `row`; return False if it is not inside the data."""
     cdef int64_t i = column.offset + row
     if column.kind == SHORT:
         start[0] = load32(column.ends + 4 * i)
@@ -148,7 +148,7 @@ cdef inline int64_t field_size(int64_t size) noexcept nogil:
 
 
 cdef inline Outcome find_headers(const Table* table, int64_t row, Row* found, bint check) noexcept nogil:
-    """Find the headers of a row and how many bytes they take; `check` looks at the names too."""
+    """Find a row's headers and their size in bytes; with `check`, also check their names."""
     cdef int64_t end, i
     cdef Field name, content
     if is_null(&table.lists, row):
@@ -185,7 +185,7 @@ cdef inline Outcome find_row(const Table* table, int64_t row, Row* found, bint c
 
 
 cdef inline int64_t payload_size(const Row* row) noexcept nogil:
-    """Return the bytes of a record that depend on its batch the least."""
+    """Return the size of the parts of a record that depend little on its batch."""
     cdef int64_t size = row.headers_size
     if row.key.size > 0:
         size += row.key.size
@@ -203,8 +203,8 @@ cdef inline bint find_time(const Table* table, int64_t row, int64_t* millisecond
     if __builtin_mul_overflow(time, table.multiplier, &time):
         return False
     if time < 0:
-        # Only Kafka's "no timestamp", and exactly: how a negative number is rounded depends on the
-        # directives of the module that includes this.
+        # Kafka's "no timestamp" is exact: rounding of negative numbers depends on the directives of
+        # the including module.
         milliseconds[0] = -1
         return time == -table.divisor
     milliseconds[0] = time // table.divisor

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Arrow columns to encode: their buffers are taken, measured and checked row by row."""
+"""Arrow columns to encode: keeps their buffers, and measures and checks each row."""
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
@@ -33,14 +33,14 @@ cdef void free_views(Column* column) noexcept:
 
 
 cdef class Columns:
-    """The rows of a table, checked or about to be; see the stub."""
+    """The rows of a table, before and after the check; see the stub."""
 
     def __init__(
         self, int64_t rows, key, value, headers, partitions, timestamps,
         int64_t multiplier, int64_t divisor, int64_t now,
     ):
         if rows < 0 or multiplier < 1 or divisor < 1 or now < 0:
-            raise ValueError("a number of rows, a unit of time or a time below its range")
+            raise ValueError("invalid number of rows, unit of time, or time below the range")
         self.rows = self.table.rows = rows
         self._kept = []
         self.table.multiplier, self.table.divisor, self.table.now = multiplier, divisor, now
@@ -58,7 +58,7 @@ cdef class Columns:
         free_views(&self.table.contents)
 
     def check(self, int64_t max_bytes, int64_t partitions):
-        """Check every row; return the fault of the first bad one; see the stub."""
+        """Check every row; return the error of the first invalid one; see the stub."""
         cdef int64_t row, bad_row = -1, number = 0
         cdef Outcome outcome = GOOD
         with nogil:
@@ -70,7 +70,7 @@ cdef class Columns:
         return None if outcome == GOOD else (outcome, bad_row, number)
 
     cdef const uint8_t* _pointer(self, buffer, int64_t needed, str what) except? NULL:
-        """Keep a buffer and return where it begins; refuse it when it is too short."""
+        """Keep a buffer and return its address; raise an error if it is too short."""
         cdef int64_t size = 0 if buffer is None else buffer.size
         if size < needed:
             raise ValueError(f"the array {what} has a buffer of {size} bytes; it needs {needed}")
@@ -82,7 +82,7 @@ cdef class Columns:
         return <const uint8_t*><uintptr_t>buffer.address
 
     cdef int _begin(self, Column* column, str what, source, int64_t rows) except -1:
-        """Take the common properties of arrays: start, length, and which elements are null."""
+        """Read the common properties of arrays: start, length and null elements."""
         column.offset, column.length = source.offset, source.length
         if column.offset < 0 or column.length != rows or rows > INT64_MAX // 32 - column.offset:
             raise ValueError(
@@ -94,7 +94,7 @@ cdef class Columns:
         return 0
 
     cdef int _take(self, Column* column, str what, source, int64_t rows) except -1:
-        """Take an array of byte strings."""
+        """Read an array of byte strings."""
         if source is None or rows == 0:
             return 0
         self._begin(column, what, source, rows)

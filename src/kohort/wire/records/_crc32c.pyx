@@ -1,9 +1,9 @@
 # cython: language_level=3, freethreading_compatible=True
-"""CRC-32C (Castagnoli), as the processor computes it.
+"""CRC-32C (Castagnoli), with the instructions of the processor.
 
-The library we would use takes `bytes` alone, so that each batch out of a larger buffer is copied to
-be checked, and it cannot be called from C without the interpreter lock. The tests compare this one
-with it.
+The usual library accepts only `bytes`, so each batch in a larger buffer would be copied to be
+checked, and it cannot be called from C without the interpreter lock. Tests compare the results with
+that library's.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -28,8 +28,8 @@ cdef extern from *:
       #define KOHORT_CRC_WORD(crc, word) __crc32cd((crc), (word))
     #endif
 
-    /* The instruction takes three cycles and one can start in each, so three runs of this many
-       bytes are summed side by side. Longer runs leave longer tails, which are summed one by one. */
+    /* The instruction takes three cycles and one can start per cycle, so three runs of this many
+       bytes are summed in parallel. Longer runs leave longer tails, which are summed one by one. */
     #define KOHORT_CRC_RUN 1024
 
     static uint32_t kohort_crc_bytes[8][256];  /* one byte followed by 0..7 zeros */
@@ -93,8 +93,8 @@ cdef extern from *:
     }
 
     #ifdef KOHORT_CRC_WIDE
-    /* Newer processors multiply polynomials 64 bytes at a time: bytes that are WIDE from the end are
-       replaced by what they contribute WIDE bytes later, until only WIDE bytes are left to sum. */
+    /* Newer processors multiply polynomials 64 bytes at a time: bytes at distance WIDE from the end
+       are replaced by their contribution WIDE bytes later, until only WIDE bytes are left. */
     #define KOHORT_CRC_WIDE_BYTES 256
     static uint64_t kohort_crc_fold_low, kohort_crc_fold_high;
     static int kohort_crc_is_wide;
@@ -106,7 +106,7 @@ cdef extern from *:
     }
 
     static void kohort_crc_prepare_wide(void) {
-        /* one less than the distance: a product of reversed polynomials is one bit short */
+        /* one less than the distance, as a product of reversed polynomials is one bit short */
         kohort_crc_fold_low = kohort_crc_power(8 * KOHORT_CRC_WIDE_BYTES + 63);
         kohort_crc_fold_high = kohort_crc_power(8 * KOHORT_CRC_WIDE_BYTES - 1);
         kohort_crc_is_wide =
@@ -170,7 +170,7 @@ def crc32c(data, uint32_t crc=0):
 
 
 def _portable_crc32c(data, uint32_t crc=0):
-    """The same without the processor's help, for the tests."""
+    """Compute the same without special instructions, for the tests."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:

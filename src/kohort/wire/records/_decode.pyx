@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Record batches straight into Arrow columns: no Python object per record.
+"""Decodes record batches directly into Arrow columns, without a Python object per record.
 
-Each batch is checked, decompressed and parsed in turn, while its bytes are in the cache. Before it
-is parsed every column has room for as much as its bytes can hold, so the loop over the records only
-ever checks that it stays inside the batch, and runs without the interpreter lock. Room that was not
-used is given back at the end; until then nothing has touched it.
+Each batch is checked, decompressed and parsed while its bytes are in the cache. Before it is
+parsed, every column gets enough space for all it can contain, so the loop over the records only
+checks that it stays inside the batch, and runs without the interpreter lock. Unused space is
+released at the end; until then its pages were never touched.
 """
 
 import pyarrow as pa
@@ -49,25 +49,25 @@ cdef enum:
     MAX_COMPRESSION = 4
     LOG_APPEND_TIME = 0x08
     CONTROL = 0x20
-    # The size of a row without its key, value, headers and topic name.
+    # Size of a row without its key, value, headers and topic name.
     ROW_SIZE = 48
-    # The size of a header without its name and value.
+    # Size of a header without its name and value.
     HEADER_ROW_SIZE = 8
 
 _COMPLAINTS = {
-    Outcome.BAD_VARINT: "a varint is cut off or too long",
+    Outcome.BAD_VARINT: "a varint is truncated or too long",
     Outcome.BAD_LENGTH: "a record's length does not fit",
-    Outcome.BAD_END: "a record's fields do not end where it ends",
+    Outcome.BAD_END: "a record's fields do not end where the record ends",
     Outcome.BAD_FIELD: "a key, value or header is longer than its record",
-    Outcome.BAD_OFFSET: "a record's offset is outside of it",
-    Outcome.BAD_TIMESTAMP: "a timestamp is beyond 64 bits",
+    Outcome.BAD_OFFSET: "a record's offset is outside of its batch",
+    Outcome.BAD_TIMESTAMP: "a timestamp does not fit into 64 bits",
     Outcome.BAD_HEADER_COUNT: "a record has more headers than bytes, or than the limit",
     Outcome.BAD_TAIL: "bytes follow the last record",
 }
 
 
 cdef class _Growing:
-    """One buffer of a column while rows are appended."""
+    """A buffer of a column to which rows are being appended."""
 
     cdef object buffer
     cdef uint8_t* data
@@ -80,7 +80,7 @@ cdef class _Growing:
         self.data = NULL
 
     cdef int reserve(self, int64_t capacity) except -1:
-        """Make room for `capacity` bytes; new bytes are set to `fill` unless that is negative."""
+        """Reserve `capacity` bytes; new bytes are set to `fill` unless that is negative."""
         if capacity <= self.capacity and self.data != NULL:
             return 0
         if self.data == NULL:
@@ -95,14 +95,14 @@ cdef class _Growing:
         return 0
 
     cdef object finish(self, int64_t size):
-        """Return the buffer cut to `size` bytes."""
+        """Return the buffer, truncated to `size` bytes."""
         self.buffer.resize(size, shrink_to_fit=True)
         self.data = NULL
         return self.buffer
 
 
 cdef class _BytesColumn:
-    """A column of byte strings, and the pointers into it that the loop uses."""
+    """A column of byte strings, with the pointers that the loop uses."""
 
     cdef _Growing ends, data, validity
 
@@ -150,7 +150,7 @@ cdef void fill_ends(int32_t* ends, int64_t count, int32_t start, int32_t size) n
 
 
 cdef void fill_names(uint8_t* to, const uint8_t* name, int64_t size, int64_t count) noexcept nogil:
-    """Write a name `count` times over: first once, then by copying the written part."""
+    """Write a name `count` times: once, then by copying the part already written."""
     cdef int64_t done = size
     cdef int64_t total = size * count
     if total == 0:
@@ -162,7 +162,7 @@ cdef void fill_names(uint8_t* to, const uint8_t* name, int64_t size, int64_t cou
 
 
 cdef class ColumnDecoder:
-    """Appends the records of fetched batches to columns, then makes a RecordBatch of them."""
+    """Appends the records of fetched batches to columns, and returns them as a RecordBatch."""
 
     cdef Rows _rows
     cdef _BytesColumn _keys, _values, _names, _contents
@@ -194,7 +194,7 @@ cdef class ColumnDecoder:
         self._partitions, self._timestamp_types = _Growing(), _Growing()
 
     def expect(self, fetched):
-        """Allocate about the size of the `fetched` buffers at once, so that nothing is moved."""
+        """Preallocate about the size of the `fetched` buffers, to avoid moving data later."""
         cdef Py_buffer view
         cdef int64_t rows = 0, size = 0, topics = 0, count
         for topic, _, data, _, _ in fetched:
@@ -209,8 +209,8 @@ cdef class ColumnDecoder:
     def add(self, str topic, int32_t partition, data, int64_t from_offset, int64_t to_offset):
         """Append the records of `data` in [from_offset, to_offset).
 
-        Returns the offset to continue from: `to_offset`, or the one after the last whole batch, or
-        the one at which `max_bytes` were reached.
+        Returns the offset to continue from: `to_offset`, the one after the last whole batch, or the
+        one at which `max_bytes` were reached.
         """
         cdef Py_buffer view
         cdef int64_t next_offset = from_offset
@@ -278,7 +278,7 @@ cdef class ColumnDecoder:
         ], rows - self._rows.with_headers, children=[elements])
 
     cdef bint _open(self, Batch* batch, const uint8_t* at, const uint8_t* end) except -1:
-        """Read the header at `at`; False when the batch is not all there."""
+        """Read the header at `at`; return False if the batch is incomplete."""
         cdef int32_t length, attributes
         if end - at < HEADER_SIZE:
             if end - at > MAGIC_AT and at[MAGIC_AT] != 2:
@@ -307,7 +307,7 @@ cdef class ColumnDecoder:
         return end - at >= LENGTH_END + <int64_t>length
 
     cdef int _refuse(self, const uint8_t* at, const uint8_t* end) except -1:
-        """Raise the error of `parse_header` for a header that it does not accept."""
+        """Raise the error of `parse_header` for an invalid header."""
         header = PyBytes_FromStringAndSize(<const char*>at, min(end - at, HEADER_SIZE))
         parse_header(header, limits=self._limits)
         raise RemoteProtocolError("record batch with a malformed header")
@@ -315,7 +315,7 @@ cdef class ColumnDecoder:
     cdef bint _add_batch(
         self, Batch* batch, const uint8_t* at, bytes name, str topic, int32_t partition
     ) except -1:
-        """Append one batch; False when there is no room left for it."""
+        """Append one batch; return False if there is no space left for it."""
         cdef Py_buffer view
         cdef int codec = int16_at(at + CRC_START) & COMPRESSION
         try:
@@ -354,7 +354,7 @@ cdef class ColumnDecoder:
         ):
             return False
         if grown > INT32_MAX:
-            raise RemoteProtocolError(f"names of headers that are not UTF-8 in {size} bytes")
+            raise RemoteProtocolError(f"header names that are not UTF-8, in {size} bytes")
         if names > INT32_MAX:
             raise LocalProtocolError(f"a topic name of {PyBytes_GET_SIZE(name)} bytes")
         self._reserve(batch.count, size, names)
@@ -388,7 +388,7 @@ cdef class ColumnDecoder:
         )
 
     cdef int _reserve(self, int64_t count, int64_t size, int64_t names) except -1:
-        """Make room for `count` more records of together `size` bytes and `names` of topics."""
+        """Reserve space for `count` more records of `size` bytes, with `names` bytes of topics."""
         cdef Rows* rows = &self._rows
         cdef int64_t total = rows.count + count
         if self._keep_keys:
@@ -412,12 +412,12 @@ cdef class ColumnDecoder:
         return 0
 
     cdef int _reserve_headers(self, int64_t total, int64_t size) except -1:
-        """Make room for the headers of `total` rows, the new ones of together `size` bytes."""
+        """Reserve space for the headers of `total` rows, the new ones with `size` bytes."""
         cdef Rows* rows = &self._rows
         cdef int64_t headers = rows.headers + size // 2
         self._header_ends.reserve(4 * (total + 1))
         self._header_validity.reserve((total + 7) // 8)
-        # U+FFFD has three bytes in place of one
+        # U+FFFD takes three bytes and may replace a single one
         self._names.reserve(
             &rows.names, headers, rows.names.size + (3 * size if self._odd_name_found else size)
         )
@@ -428,7 +428,7 @@ cdef class ColumnDecoder:
         return 0
 
     cdef int _fill(self, bytes name, int32_t partition, int32_t timestamp_type) except -1:
-        """Fill the columns that are the same in all rows of a batch just added."""
+        """Fill the columns that are the same in all rows of the new batch."""
         cdef int64_t first = self._filled
         cdef int64_t count = self._rows.count - first
         if self._keep_topics:
@@ -453,7 +453,7 @@ cdef class ColumnDecoder:
 
 
 cdef int64_t count_records(const uint8_t* at, int64_t size) noexcept:
-    """Return about how many records a buffer holds, at most one for each of its bytes."""
+    """Estimate how many records a buffer contains, at most one per byte."""
     cdef int64_t records = 0, length
     while size >= HEADER_SIZE:
         length = LENGTH_END + <int64_t>int32_at(at + 8)
@@ -470,7 +470,7 @@ cdef int check_crc(const uint8_t* at, const uint8_t* end) except -1:
     with nogil:
         crc = crc32c_extend(0, at + CRC_START, end - at - CRC_START)
     if crc != <uint32_t>int32_at(at + CRC_AT):
-        raise RemoteProtocolError("the CRC does not fit")
+        raise RemoteProtocolError("the CRC does not match")
     return 0
 
 

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Arrow columns straight into record batches: no Python object per record.
+"""Encodes Arrow columns directly into record batches, without a Python object per record.
 
-Rows that were checked are grouped by partition, then encoded batch by batch, both without the
-interpreter lock.
+Checked rows are grouped by partition, then encoded batch by batch, both without the interpreter
+lock.
 """
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ cdef extern from *:
         return product;
     }
 
-    /* What a CRC is multiplied with when so many bytes follow. */
+    /* The factor of a CRC that this number of bytes follow. */
     static uint32_t kohort_shift(uint64_t bytes) {
         uint32_t power = 0x80000000u, square = 0x00800000u;
         for (; bytes; bytes >>= 1) {
@@ -49,7 +49,7 @@ cdef extern from *:
         return power;
     }
 
-    /* The CRC-32 of zlib, by which librdkafka chooses. */
+    /* The CRC-32 of zlib, which librdkafka uses to choose partitions. */
     static uint32_t kohort_crc32_table[256];
 
     static void kohort_prepare_crc32(void) {
@@ -96,17 +96,17 @@ cdef enum:
     MAGIC = 2
     CRC_AT = 17
     CRC_START = 21
-    # The overhead of a record of a hundred bytes, without a column of times and with one.
+    # Overhead of a record of a hundred bytes, without and with a column of timestamps.
     USUAL_OVERHEAD = 11
     USUAL_TIME = 4
-    # The buffer of a large batch is kept for the next one: fresh memory of that size costs more
-    # to be zeroed by the system than records cost to be encoded.
+    # The buffer of a large batch is kept for the next one: the system zeroes fresh memory, which
+    # takes longer than encoding the records.
     BLOCK = 1024 * 1024
     MOST_KEPT = 8
 
 
 cdef uint8_t* write_field(uint8_t* out, const uint8_t* end, Field field) noexcept nogil:
-    """Write a length and bytes; NULL where they do not fit."""
+    """Write a length and bytes; return NULL if they do not fit."""
     if field.size < 0:
         if end - out < 1:
             return NULL
@@ -133,17 +133,17 @@ cdef uint8_t* write_headers(
 
 
 cpdef enum Hasher:
-    # how the partition of a key is found: as Java does, as librdkafka does, or not at all
+    # how a key's partition is chosen: as in Java, as in librdkafka, or not at all
     MURMUR2 = 0
     CRC32 = 1
     NONE = 2
 
 
 cdef struct Written:
-    # a batch on its way
+    # a batch being written
     uint8_t* out
     const uint8_t* end
-    # where only a first record may end that is larger than a batch should be
+    # where the batch is full; only a first record that is too large may end after it
     const uint8_t* full
     int64_t count
     int64_t bound
@@ -154,7 +154,7 @@ cdef struct Written:
 cdef Outcome write_rows(
     const Table* table, const int32_t* order, int64_t first_row, int64_t count, Written* batch
 ) noexcept nogil:
-    """Write the rows `order` names until the next does not fit."""
+    """Write the rows listed in `order` until the next one does not fit."""
     cdef Row row
     cdef int64_t i, time, body, time_delta
     cdef Outcome outcome
@@ -196,7 +196,7 @@ cdef Outcome write_rows(
     return GOOD
 
 cdef class Groups:
-    """Rows grouped by partition, and how far each group has been encoded; see the stub."""
+    """Rows grouped by partition, and the encoding progress of each group; see the stub."""
 
     cdef Columns _columns
     cdef int64_t _first_row
@@ -246,7 +246,7 @@ cdef class Groups:
         free(self._bounds)
 
     cdef Outcome _choose(self, int64_t sticky, int64_t sticky_bytes) noexcept nogil:
-        """Choose each row's partition; rows without a key fill one partition after the other."""
+        """Choose the partition of each row; rows without a key fill one partition after another."""
         cdef const Table* table = &self._columns.table
         cdef int64_t usual = USUAL_OVERHEAD + (USUAL_TIME if table.timestamps.kind else 0)
         cdef int64_t i, partition, used = 0, size
@@ -287,17 +287,17 @@ cdef class Groups:
             self._end[partition] += 1
 
     def pending(self):
-        """Return the partitions with rows that are not encoded yet."""
+        """Return the partitions that have rows left to encode."""
         return [each for each in range(self.partitions) if self._next[each] < self._end[each]]
 
     def left(self, int64_t partition):
-        """Return how many rows of a partition are not encoded yet."""
+        """Return the number of rows of a partition that are left to encode."""
         if not 0 <= partition < self.partitions:
             raise ValueError(f"no partition {partition}")
         return self._end[partition] - self._next[partition]
 
     def need(self, int64_t partition, int64_t limit):
-        """Return how many bytes the next batch of a partition takes at most; see the stub."""
+        """Return the maximum size of a partition's next batch; see the stub."""
         self._known(partition)
         return HEADER_SIZE + self._capacity(partition, limit)
 
@@ -329,7 +329,7 @@ cdef class Groups:
         return rows
 
     def rows_left(self):
-        """Return the numbers of all rows that are not encoded yet."""
+        """Return the numbers of all rows that are left to encode."""
         left = [self._numbers(at, self._end[each] - at) for each, at in self._begins()]
         return pa.concat_arrays(left) if left else pa.array([], pa.int64())
 
@@ -337,7 +337,7 @@ cdef class Groups:
         return [(each, self._next[each]) for each in self.pending()]
 
     cdef object _numbers(self, int64_t first, int64_t count):
-        """Return the numbers of rows in the table, which may then be forgotten."""
+        """Return the numbers of rows in the table, and release them."""
         cdef int64_t i
         numbers = pa.allocate_buffer(8 * count)
         cdef int64_t* to = <int64_t*><uintptr_t>numbers.address
@@ -351,7 +351,7 @@ cdef class Groups:
         return 0
 
     cdef int64_t _capacity(self, int64_t partition, int64_t limit) except -1:
-        """Return the room for the next batch: the limit, or the one record that is larger."""
+        """Return the space for the next batch: the limit, or the size of a larger first record."""
         cdef Row row
         cdef int64_t first = self._first_row + self._order[self._next[partition]]
         if find_row(&self._columns.table, first, &row, False) != GOOD:
@@ -385,7 +385,7 @@ cdef void free_block(uint8_t* block) noexcept:
 
 
 cdef class EncodedRows:
-    """The records of one batch, whose header waits for its numbers; see the stub."""
+    """The records of one batch, without the fields that are set when it is sent; see the stub."""
 
     cdef uint8_t* _data
     cdef uint32_t _crc
@@ -416,11 +416,11 @@ cdef class EncodedRows:
 
     @property
     def codec(self):
-        """The number of the codec."""
+        """Number of the codec."""
         return self._codec
 
     def records(self):
-        """Return the records alone."""
+        """Return the records without the header."""
         return memoryview(self)[HEADER_SIZE:]
 
     def compressed(self, int codec, data):
@@ -446,7 +446,7 @@ cdef class EncodedRows:
         if numbers == self._numbers:
             return memoryview(self)
         if self._exports:
-            # A batch that was built before may still be in use by a sender.
+            # A sender may still use a batch that was built before.
             return self._copy().build(
                 producer_id=producer_id, producer_epoch=producer_epoch,
                 base_sequence=base_sequence, is_transactional=is_transactional)
@@ -481,7 +481,7 @@ cdef class EncodedRows:
         return 0
 
     cdef int _finish(self, int64_t size) except -1:
-        """Release unused memory, and compute the checksum of the rest."""
+        """Release unused memory, and compute the checksum of the used part."""
         cdef uint8_t* cut
         if not self._is_block:
             self.memory = HEADER_SIZE + size

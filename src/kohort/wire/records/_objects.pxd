@@ -10,7 +10,7 @@ cdef class RecordWriter:
     cdef readonly int64_t base_timestamp
     cdef readonly int64_t max_timestamp
 
-    # `encoded` holds names and values of headers in turn; None means no headers.
+    # `encoded` has header names and values alternately; None means no headers.
     cdef int write(
         self, int64_t timestamp, int64_t offset, bytes key, bytes value, list encoded
     ) except -1

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The records of a batch from objects to bytes and back.
+"""Encodes and decodes the records of a batch, from and to objects.
 
-A record is: length, attributes (unused), timestamp delta, offset delta, key, value, headers. All
-numbers are varints; a negative length of a key or a value means null, as in Kafka's own reader.
+A record consists of: length, attributes (unused), timestamp delta, offset delta, key, value,
+headers. All numbers are varints; a negative length of a key or value means null, as in Kafka.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -32,7 +32,7 @@ cdef extern from *:
 
 
 cdef enum:
-    _LENGTH_END = 12  # the length of a batch counts from here
+    _LENGTH_END = 12  # a batch's length counts from here
     _CRC_END = 21
     _MAGIC = 2
 
@@ -45,7 +45,7 @@ cdef inline void _write_number(uint8_t* out, int64_t value, int size) noexcept n
 
 
 cdef class RecordWriter:
-    """Writes records one after the other into the records part of a batch."""
+    """Writes records consecutively into the records part of a batch."""
 
     def __cinit__(self):
         self.base_timestamp = -1
@@ -56,14 +56,14 @@ cdef class RecordWriter:
         free(self._data)
 
     def append(self, int64_t timestamp, key, value, headers=(), offset=None):
-        """Append a record; the next offset is the default."""
+        """Append a record, by default with the next offset."""
         cdef int64_t at = self.last_offset + 1 if offset is None else offset
         self.write(timestamp, at, as_bytes(key), as_bytes(value), encoded_headers(headers))
 
     cdef int write(
         self, int64_t timestamp, int64_t offset, bytes key, bytes value, list encoded
     ) except -1:
-        """Append a record without running any Python code, unless it raises."""
+        """Append a record without running Python code, unless it raises an error."""
         cdef int64_t base = offset if self.count == 0 else self.base_offset
         cdef int64_t first = timestamp if self.count == 0 else self.base_timestamp
         cdef int64_t offset_delta = offset - base
@@ -110,11 +110,11 @@ cdef class RecordWriter:
         return PyBytes_FromStringAndSize(<const char*>self._data, self.size)
 
     def assemble(self, int32_t leader_epoch, bytes head, bytes compressed=None):
-        """Return the whole batch, copied and summed without the interpreter's lock.
+        """Return the whole batch; copies and computes the CRC without the interpreter's lock.
 
         Args:
             leader_epoch: Leader epoch of the batch.
-            head: The header from the attributes on.
+            head: The header, starting with the attributes.
             compressed: The compressed records; None to leave them uncompressed.
         """
         cdef const uint8_t* source = self._data
@@ -163,13 +163,13 @@ cdef bytes as_bytes(data):
 
 
 cdef list encoded_headers(headers):
-    """Return names and values in turn, as bytes; most records have none."""
+    """Return names and values alternately, as bytes; most records have none."""
     cdef list encoded = []
     for name, value in headers:
         try:
             encoded.append(name.encode())
         except (AttributeError, UnicodeEncodeError):
-            raise LocalProtocolError(f"header name {name!r:.80} is not text") from None
+            raise LocalProtocolError(f"header name {name!r:.80} is not str") from None
         encoded.append(as_bytes(value))
     return encoded
 
@@ -191,7 +191,7 @@ cdef inline uint8_t* _write_bytes(uint8_t* out, bytes data):
 
 
 cdef class RecordReader:
-    """Reads the records part of a batch into a list."""
+    """Parses the records part of a batch into a list."""
 
     cdef const uint8_t* _at
     cdef const uint8_t* _end
@@ -209,7 +209,7 @@ cdef class RecordReader:
         self._max_headers = max_headers
 
     def read(self, records, Py_ssize_t count):
-        """Return the `count` records that `records`, uncompressed, consists of."""
+        """Return the `count` records in `records`, which are uncompressed."""
         cdef Py_buffer view
         cdef Py_ssize_t i
         cdef list result = []
@@ -256,7 +256,7 @@ cdef class RecordReader:
         cdef int64_t value
         cdef const uint8_t* after = read_varint(self._at, self._end, bits, &value)
         if after == NULL:
-            raise RemoteProtocolError("record holds a varint that is cut off or too long")
+            raise RemoteProtocolError("a record has a varint that is truncated or too long")
         self._at = after
         return value
 
@@ -287,7 +287,7 @@ cdef class RecordReader:
         cdef int64_t size = self._number(32)
         if size < 0 or size > self._end - self._at:
             raise _malformed("header name length", size)
-        # as Java reads it; brokers do not read names
+        # decoded as in Java; brokers do not read names
         name = PyUnicode_DecodeUTF8(<const char*>self._at, size, "replace")
         self._at += size
         return name
@@ -303,14 +303,14 @@ cdef inline object _new_record(int64_t offset, timestamp, bytes key, bytes value
     _put(record, 2, key)
     _put(record, 3, value)
     _put(record, 4, headers)
-    # Of bytes, numbers and text there are no cycles: the garbage collector passes over records,
-    # which it would otherwise go through again and again while they wait.
+    # Bytes, numbers and text form no cycles, so records are untracked: the garbage collector would
+    # otherwise traverse them again and again while they wait.
     PyObject_GC_UnTrack(record)
     return record
 
 
 cdef inline void _put(object record, Py_ssize_t at, object value) noexcept:
-    Py_INCREF(value)  # the tuple takes this one
+    Py_INCREF(value)  # the tuple takes over this reference
     PyTuple_SET_ITEM(record, at, value)
 
 

@@ -1,9 +1,9 @@
-# What the record loop reads from and writes to.
+# Data structures of the record loop.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum:
-    # What every buffer has beyond its capacity, for copies in wide moves.
+    # Bytes of each buffer beyond its capacity, for copies in wide moves.
     SLACK = 160
 
 cdef enum Outcome:
@@ -16,9 +16,9 @@ cdef enum Outcome:
     BAD_TIMESTAMP
     BAD_HEADER_COUNT
     BAD_TAIL
-    # not an error: there are headers, and no room for them yet
+    # not an error: there are headers, and no space is reserved for them yet
     HEADERS_FOUND
-    # nor this: a header's name is not UTF-8, and replacing what is wrong in it takes more room
+    # nor this: a header name is not UTF-8, and its replacement takes more space
     ODD_NAME_FOUND
 
 
@@ -32,7 +32,7 @@ cdef struct Bytes:
 
 
 cdef struct Rows:
-    # the columns that differ from record to record; headers are a column of lists
+    # the columns that differ between records; headers are a column of lists
     int64_t count
     Bytes keys
     Bytes values
@@ -44,7 +44,7 @@ cdef struct Rows:
     int64_t with_headers
     Bytes names
     Bytes contents
-    # rows whose time is clipped, and the offset of the first of them
+    # number of rows with a clipped time, and the offset of the first of them
     int64_t clipped
     int64_t first_clipped
 
@@ -65,7 +65,7 @@ cdef struct Batch:
     # whether keys and values are columns
     bint keep_keys
     bint keep_values
-    # whether headers are a column, whether it has room for those of this batch, and for names of
+    # whether headers are a column, whether it has space for those of this batch, and for names of
     # three times their size
     bint keep_headers
     bint room_for_headers

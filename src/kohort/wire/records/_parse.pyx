@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The loop over the records of a batch: no Python, no allocation, every bound checked.
+"""The loop over the records of a batch: no Python code, no allocation, all bounds checked.
 
-The caller has made room for as much as the batch can hold.
+The caller has reserved enough space for everything that the batch can contain.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -13,9 +13,10 @@ cdef extern from *:
     """
     #include <string.h>
 
-    /* Copies of a fixed size compile to a few wide moves, and one size for most values is a branch
-       that is predicted. `room` bytes of the source may be read, and every destination has SLACK
-       bytes more than it needs. */
+    /* Copies of fixed size compile to a few wide moves, and as most values have the same size
+    range,
+       the branch is predicted. `room` bytes of the source can be read, and every destination has
+       SLACK bytes more than it needs. */
     static inline void kohort_copy(
         uint8_t* to, const uint8_t* from, int64_t size, int64_t room
     ) {
@@ -30,7 +31,7 @@ cdef extern from *:
     ) noexcept nogil
 
 
-# Milliseconds whose microseconds fit into 64 bits.
+# The largest number of milliseconds whose microseconds fit into 64 bits.
 cdef int64_t MAX_TIMESTAMP = 9223372036854775
 
 
@@ -62,8 +63,8 @@ cdef inline void append(
 cdef inline int sequence(const uint8_t* at, const uint8_t* end, bint* good) noexcept nogil:
     """Return the length of the character at `at`, or of the invalid bytes in its place.
 
-    Invalid UTF-8 is divided as Unicode recommends and as Java and Python do: into the longest
-    beginnings of a character.
+    Invalid UTF-8 is split as Unicode recommends and as Java and Python do: into the longest valid
+    prefixes of a character.
     """
     cdef uint32_t first = at[0], second
     cdef int more, i
@@ -76,7 +77,7 @@ cdef inline int sequence(const uint8_t* at, const uint8_t* end, bint* good) noex
     more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
     if end - at < 2:
         return 1
-    # overlong forms, surrogates and code points beyond Unicode show in the second byte
+    # overlong forms, surrogates and code points beyond Unicode are detected by the second byte
     second = at[1]
     if (
         second & 0xC0 != 0x80
@@ -99,7 +100,7 @@ cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
 
 
 cdef void append_replaced(Bytes* column, int64_t index, const uint8_t* at, int64_t size) noexcept nogil:
-    """Append a name as Java reads it, with U+FFFD in place of invalid UTF-8."""
+    """Append a name as Java decodes it, with U+FFFD in place of invalid UTF-8."""
     cdef const uint8_t* end = at + size
     cdef uint8_t* to = column.data + column.size
     cdef bint good
@@ -121,7 +122,7 @@ cdef void append_replaced(Bytes* column, int64_t index, const uint8_t* at, int64
 cdef Outcome parse_headers(
     const Batch* batch, Rows* rows, const uint8_t* at, const uint8_t* end, int64_t count
 ) noexcept nogil:
-    """Append the headers of one record, which take the bytes from `at` to `end`."""
+    """Append the headers of a record, which are the bytes from `at` to `end`."""
     cdef int64_t size, i, index
     if count < 0 or count > (end - at) // 2 or count > batch.max_headers:
         return BAD_HEADER_COUNT
@@ -172,7 +173,7 @@ cdef inline Outcome read_field(
 cdef inline Outcome read_record(const uint8_t* at, Record* record) noexcept nogil:
     """Read the fields of the record that starts at `at`, after its length."""
     cdef Outcome outcome
-    at = read_varint(at + 1, record.end, 64, &record.timestamp)  # after the unused attributes
+    at = read_varint(at + 1, record.end, 64, &record.timestamp)  # skips the unused attributes
     if unlikely(at == NULL):
         return BAD_VARINT
     at = read_varint(at, record.end, 32, &record.offset)
@@ -193,7 +194,7 @@ cdef inline Outcome read_record(const uint8_t* at, Record* record) noexcept nogi
 
 
 cdef inline int64_t microseconds(Rows* rows, const Record* record) noexcept nogil:
-    """Return a record's time, or the nearest one that microseconds in 64 bits can hold."""
+    """Return a record's timestamp, or the nearest one whose microseconds fit into 64 bits."""
     if likely(-MAX_TIMESTAMP <= record.timestamp <= MAX_TIMESTAMP):
         return record.timestamp * 1000
     if rows.clipped == 0:
@@ -229,7 +230,7 @@ cdef inline Outcome add_record(const Batch* batch, Rows* rows, const Record* rec
 
 cdef Outcome parse(const Batch* batch, Rows* target) noexcept nogil:
     """Append the records of a batch that are between its two offsets, or none of them."""
-    cdef Rows rows = target[0]  # a copy, so that the compiler may keep it in registers
+    cdef Rows rows = target[0]  # a copy, which the compiler can keep in registers
     cdef Record record
     cdef const uint8_t* at = batch.records
     cdef int64_t length, i

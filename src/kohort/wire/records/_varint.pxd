@@ -1,11 +1,12 @@
-# Kafka's varints: zig-zag, seven bits a byte, least significant first, at most 5 bytes for an int32
-# and 10 for an int64. Readers return the position after the varint, or NULL where it is not all
-# there or does not fit its type. Included by each kernel, so that the C compiler can inline it.
+# Kafka's varints: zig-zag encoded, seven bits per byte, least significant first, at most 5 bytes
+# for an int32 and 10 for an int64. Readers return the position after the varint, or NULL if it is
+# incomplete or does not fit its type. Included by each kernel, so that the C compiler can inline
+# it.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from *:
-    # defined by Cython for what it generates
+    # macros that Cython defines in generated code
     bint likely(bint condition) noexcept nogil
     bint unlikely(bint condition) noexcept nogil
 

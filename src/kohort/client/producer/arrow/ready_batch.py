@@ -82,7 +82,7 @@ class RowsFate:
 
     def _decide(self) -> None:
         if self._is_known or self._parts:
-            raise AssertionError("the fate of a batch is decided once")
+            raise AssertionError("the outcome of a batch must be set only once")
         self._is_known = True
 
     def cut(self, counts: Sequence[int]) -> list[RowsFate]:
@@ -97,7 +97,7 @@ class RowsFate:
     def divide(self, parts: list[tuple[int, RowsFate]]) -> None:
         """Hand the rows over to parts of the batch."""
         if self._is_known or self._parts:
-            raise AssertionError("the fate of a batch is decided once")
+            raise AssertionError("the outcome of a batch must be set only once")
         self._parts = [part for _, part in parts]
         for _ in parts:
             self._whole.add()

@@ -245,7 +245,7 @@ def check_arguments(topic: str, table: Table) -> None:
         ValueError: A column is unknown or duplicated, or there are no values.
     """
     if not isinstance(topic, str):
-        raise TypeError(f"the topic is a {type(topic).__name__}, not text")
+        raise TypeError(f"the topic is a {type(topic).__name__}, not str")
     if not isinstance(table, (pa.RecordBatch, pa.Table)):
         raise TypeError(
             f"send_arrow takes a pyarrow.RecordBatch or Table, not {type(table).__name__}"
@@ -299,7 +299,7 @@ def _place(
     if chosen is None:
         return None
     if isinstance(chosen, bool) or not isinstance(chosen, int):
-        raise TypeError(f"the partitioner returned a {type(chosen).__name__}, not a whole number")
+        raise TypeError(f"the partitioner returned a {type(chosen).__name__}, not an integer")
     if not 0 <= chosen < partitions:
         raise ValueError(f"the partitioner returned {chosen} of {partitions} partitions")
     return chosen
