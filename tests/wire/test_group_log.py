@@ -108,7 +108,7 @@ def test_keys_of_known_kinds_must_be_well_formed(key: bytes) -> None:
 
 def test_key_and_value_belong_together() -> None:
     value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=1)
-    with pytest.raises(LocalProtocolError, match="OffsetCommitValue under a GroupMetadataKey"):
+    with pytest.raises(LocalProtocolError, match="OffsetCommitValue with a GroupMetadataKey"):
         encode_record(GROUP, value)
 
 

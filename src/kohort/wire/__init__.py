@@ -1,14 +1,14 @@
-"""Bytes to messages and back; no sockets here.
+"""Encodes and decodes messages; does no I/O.
 
-Bytes may be hostile on both sides: whatever they are, reading gives a value or raises
-`RemoteProtocolError`. Where to look:
+Bytes from either side may be hostile: whatever they are, decoding returns a value or raises
+`RemoteProtocolError`. Modules:
 
 * `messages`: Kafka's messages, one file per API family; `apis`: all by key.
 * `codec.schema`: how a message is declared.
-* `codec.coding`: one message in one version to bytes and back; `compile` and `primitives` do its
-  work.
-* `codec.frame`: messages behind their headers, as they travel on a connection.
-* `consumer_protocol`, `group_log`: the bytes that travel or lie inside other messages.
+* `codec.coding`: encodes and decodes one message in one version; uses `compile` and
+  `primitives`.
+* `codec.frame`: messages with their headers, as sent on a connection.
+* `consumer_protocol`, `group_log`: structures inside other messages and in the log.
 * `records`: record batches.
-* `codec.limits`: how large anything may be.
+* `codec.limits`: bounds on sizes and counts.
 """

@@ -1,7 +1,7 @@
-"""The requests that this package can read and write, by Kafka's API key.
+"""The requests that this package can encode and decode, by Kafka's API key.
 
-There are dozens, and a client needs one in four. The module of a message is imported on first use,
-so that a restarted member rejoins sooner.
+There are dozens, and a client needs one in four of them. The module of a message is imported on
+first use, so that a restarted member rejoins sooner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import cast
 from kohort.errors import RemoteProtocolError
 from kohort.wire.codec.schema import Message
 
-# Module and name of each API. A broker decides separately which of them it serves.
+# Module and name of each API. Which of them are served is the broker's choice.
 KAFKA = {
     0: "produce.Produce",
     1: "fetch.Fetch",
@@ -69,7 +69,7 @@ KAFKA = {
     75: "topic_partitions.DescribeTopicPartitions",
 }
 
-# APIs that Kafka does not have, under keys that it will never reach.
+# APIs that Kafka does not have, with keys that it will never reach.
 PRIVATE = {
     30001: "draft.DraftJoinGroup",
     30002: "draft.DraftHeartbeat",
@@ -82,7 +82,7 @@ def request_class(api_key: int) -> type[Message]:
     """Return the class of the request with this API key.
 
     Raises:
-        RemoteProtocolError: The API is unknown here.
+        RemoteProtocolError: The API key is unknown.
     """
     return _found(api_key, "Request")
 
@@ -93,7 +93,7 @@ def response_class(api_key: int) -> type[Message]:
 
 
 def pairs(api_keys: Iterable[int] = tuple(KAFKA)) -> list[tuple[type[Message], type[Message]]]:
-    """Return request and response of the given APIs, by default of all that Kafka has."""
+    """Return request and response of the given APIs, by default of all APIs of Kafka."""
     return [(request_class(key), response_class(key)) for key in api_keys]
 
 
@@ -101,7 +101,7 @@ def pairs(api_keys: Iterable[int] = tuple(KAFKA)) -> list[tuple[type[Message], t
 def _found(api_key: int, kind: str) -> type[Message]:
     name = KAFKA.get(api_key) or PRIVATE.get(api_key)
     if name is None:
-        raise RemoteProtocolError(f"API key {api_key} is not known")
+        raise RemoteProtocolError(f"unknown API key {api_key}")
     module, stem = name.split(".")
     declared = import_module(f"kohort.wire.messages.{module}")
     return cast("type[Message]", getattr(declared, stem + kind))

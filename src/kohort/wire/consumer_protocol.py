@@ -1,8 +1,8 @@
 """The bytes inside JoinGroup and SyncGroup: an int16 version, then a structure of that version.
 
-The group protocol carries them unread, so a client may have put anything there. As in
-Kafka's own client a version newer than known is read as its known prefix, and bytes after the
-known part are ignored.
+The group protocol does not interpret these bytes, so a client may have put anything there. As in
+Kafka's client, a version newer than known is read as its known prefix, and bytes after that are
+ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def encode_subscription(subscription: ConsumerProtocolSubscription, version: int
 
 
 def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
-    """Read a subscription; fields its version does not have get their defaults.
+    """Decode a subscription; fields that its version lacks get their defaults.
 
     Raises:
         RemoteProtocolError: The bytes are not a subscription.
@@ -39,7 +39,7 @@ def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
 
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
-    """Return an assignment in the form of SyncGroup; errors as `encode_subscription`."""
+    """Encode an assignment for SyncGroup; errors as in `encode_subscription`."""
     return coding.encode_versioned(assignment, version)
 
 
@@ -64,8 +64,8 @@ def version_of(data: Buffer) -> int:
 def subscribed_topics(data: Buffer) -> frozenset[str] | None:
     """Return the topics of a subscription, or None if the bytes are not one.
 
-    A coordinator asks only this of its members' metadata, and like Kafka's it reads no further
-    than version 0: a group whose members do not speak the consumer protocol is legal.
+    Coordinators read only this of their members' metadata, and like Kafka's not beyond version 0:
+    groups whose members do not use the consumer protocol are legal.
     """
     view = memoryview(data)
     try:

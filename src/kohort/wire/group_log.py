@@ -1,7 +1,7 @@
-"""Records of the `__consumer_offsets` topic: key and value to bytes and back.
+"""Encodes and decodes records of the `__consumer_offsets` topic.
 
-Key and value each start with an int16 version, and the key's version also identifies the kind of
-record. A null value is a tombstone: the position, or the group, was deleted.
+Key and value each start with an int16 version; the key's version also identifies the kind of
+record. A null value is a tombstone: the offset or the group was deleted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def encode_record(key: GroupKey, value: GroupValue | None) -> tuple[bytes, bytes
     """
     kind = _KINDS[key.max_version][1]
     if value is not None and not isinstance(value, kind):
-        raise LocalProtocolError(f"{type(value).__name__} under a {type(key).__name__}")
+        raise LocalProtocolError(f"{type(value).__name__} with a {type(key).__name__}")
     encoded_key = coding.encode_versioned(key, key.max_version)
     if value is None:
         return encoded_key, None
@@ -46,12 +46,12 @@ def encode_record(key: GroupKey, value: GroupValue | None) -> tuple[bytes, bytes
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    """Read a record of the log; None if this package does not know its kind.
+    """Decode a record of the log; None if its kind is unknown.
 
-    Newer brokers write kinds that did not exist before: a reader skips them, as Kafka does.
+    Newer brokers write further kinds: readers skip them, as Kafka does.
 
     Raises:
-        RemoteProtocolError: It is of a known kind, but not well-formed.
+        RemoteProtocolError: It is of a known kind, but malformed.
     """
     view = memoryview(key)
     version, at = coding.read_version(view)

@@ -10,7 +10,7 @@ _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"\x16\x03", _TLS),  # a handshake
     (b"\x80\x2e\x01", _TLS),  # the greeting of SSL 2
     (b"HTTP", _HTTP),
-    (b"<!DOCTYPE", _HTTP),  # the first version, without headers
+    (b"<!DOCTYPE", _HTTP),  # HTTP/0.9, without headers
     (b"<html", _HTTP),
     (b"GET ", _HTTP),
     (b"HEAD", _HTTP),
@@ -23,7 +23,7 @@ _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"PRI * HTTP/2", _HTTP),
     (b"SSH-", "SSH"),
     (b"AMQP", "AMQP"),
-    (b"E\x00\x00", "PostgreSQL's protocol"),  # an error, whose length follows
+    (b"E\x00\x00", "PostgreSQL's protocol"),  # an error; its length follows
 )
 _SHOWN_BYTES = 40
 _TEXT = frozenset(range(0x20, 0x7F)) | frozenset(b"\r\n\t")
@@ -31,13 +31,13 @@ _MYSQL_NUMBER, _MYSQL_VERSION = 3, 4
 
 
 def protocol_of(data: bytes) -> str | None:
-    """Return the protocol of a connection's first bytes; None if unknown.
+    """Return the protocol that a connection's first bytes belong to; None if unknown.
 
     Args:
         data: The bytes received so far, at least four.
 
     Returns:
-        A name for people ("TLS", "HTTP"), or the beginning of the received text.
+        A name for people ("TLS", "HTTP"), or the beginning of received text.
     """
     for sign, name in _SIGNS:
         if data.startswith(sign):

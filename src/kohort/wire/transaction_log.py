@@ -1,4 +1,4 @@
-"""Records of the `__transaction_state` topic: key and value to bytes and back (KIP-98)."""
+"""Encodes and decodes records of the `__transaction_state` topic (KIP-98)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kohort.wire.messages.transaction_records import TransactionKey, Transaction
 def encode_transaction(
     key: TransactionKey, value: TransactionValue | None
 ) -> tuple[bytes, bytes | None]:
-    """Return the key and the value of a log record, in the versions that Kafka 4 writes."""
+    """Return key and value of a log record, in the versions that Kafka 4 writes."""
     encoded = coding.encode_versioned(key, 0)
     return encoded, None if value is None else coding.encode_versioned(value, 1)
 
@@ -18,10 +18,10 @@ def encode_transaction(
 def decode_transaction(
     key: Buffer, value: Buffer | None
 ) -> tuple[TransactionKey, TransactionValue | None] | None:
-    """Read a record of the log; None if this package does not know its kind.
+    """Decode a record of the log; None if its kind is unknown.
 
     Raises:
-        RemoteProtocolError: It is of a known kind, but not well-formed.
+        RemoteProtocolError: It is of a known kind, but malformed.
     """
     view = memoryview(key)
     version, at = coding.read_version(view)

@@ -90,7 +90,7 @@ def test_the_limit_is_met_exactly() -> None:
         noise = bytes(i * i * 7 >> 3 & 255 for i in range(100_001))
         fits, too_large = compress(codec, noise[:-1]), compress(codec, noise)
         assert len(decompress(codec, fits, limits)) == 100_000
-        with pytest.raises(RemoteProtocolError, match="100000 bytes allowed"):
+        with pytest.raises(RemoteProtocolError, match="limit of 100000 bytes"):
             decompress(codec, too_large, limits)
 
 
@@ -113,9 +113,9 @@ def test_a_bomb_costs_an_error_and_not_memory(codec: Compression) -> None:
     allowed = DEFAULT_LIMITS.max_decompressed_bytes
     tracemalloc.start()
     try:
-        with pytest.raises(RemoteProtocolError, match="bytes allowed"):
+        with pytest.raises(RemoteProtocolError, match="more than the limit"):
             decode_records(batch)
-        with pytest.raises(RemoteProtocolError, match="bytes allowed"):
+        with pytest.raises(RemoteProtocolError, match="more than the limit"):
             decode_to_arrow([Fetched("t", 0, batch)])
         assert tracemalloc.get_traced_memory()[1] <= 1.05 * allowed
     finally:

@@ -1,7 +1,7 @@
-"""Messages to bytes and back.
+"""Encodes and decodes messages.
 
-`encode` and `decode` take any declared message in any version it has. Whatever the bytes are,
-`decode` gives a value or raises `RemoteProtocolError`.
+`encode` and `decode` take any declared message in any of its versions. Whatever the bytes are,
+`decode` returns a value or raises `RemoteProtocolError`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _VERSION = struct.Struct(">h")
 
 
 def encode(message: Message, version: int) -> bytearray:
-    """Return the bytes of a message, without any header.
+    """Return the bytes of a message, without a header.
 
     Raises:
-        LocalProtocolError: The message lacks this version, or a value does not fit its field.
+        LocalProtocolError: The message does not have this version, or a value does not fit its
+            field.
     """
     out = bytearray()
     encode_into(out, message, version)
@@ -31,20 +32,20 @@ def encode(message: Message, version: int) -> bytearray:
 
 
 def encode_into(out: bytearray, message: Message, version: int) -> None:
-    """Append the bytes of a message to `out`, possibly a part before it raises; see `encode`."""
+    """Append the bytes of a message to `out`; an error may leave a part there; see `encode`."""
     write = compiled.encoder(type(message), version)
     try:
         write(message, out)
     except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
         name = type(message).__name__
-        raise LocalProtocolError(f"cannot write {name} v{version}: {error}") from error
+        raise LocalProtocolError(f"cannot encode {name} v{version}: {error}") from error
 
 
 def decode(cls: type[M], version: int, data: Buffer) -> M:
     """Read a message that fills `data` exactly.
 
     Raises:
-        RemoteProtocolError: The bytes are not such a message, or the version is not known.
+        RemoteProtocolError: The bytes are not such a message, or the version is unknown.
     """
     return decode_rest(cls, version, data, 0)
 
@@ -73,7 +74,7 @@ def decode_from(cls: type[M], version: int, data: Buffer, at: int) -> tuple[M, i
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """Return an int16 version and the message: the form of structures inside other bytes."""
+    """Return an int16 version and the message, the form of structures inside other bytes."""
     out = bytearray(_VERSION.pack(version))
     encode_into(out, message, version)
     return bytes(out)

@@ -1,8 +1,8 @@
 """Compile a declared message, for one version, into an encoder and a decoder.
 
-Each becomes one flat Python function, written as text and compiled on first use. The text is what a
-person would write by hand for that version: neighbouring integers share one `struct` call, and no
-declaration is looked at while a message is read or written.
+Each becomes one flat Python function, generated as source code on first use. The code is what one
+would write by hand for that version: adjacent integers share one `struct` call, and no declaration
+is inspected while a message is encoded or decoded.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ def encoder(cls: type[Message], version: int) -> Encoder:
 def decoder(cls: type[Message], version: int) -> tuple[Decoder, bool]:
     """Return the function that reads a `cls` of this version: (data, position) -> (value, end).
 
-    The end may lie beyond the data: then the message is cut short. Errors other than
-    `RemoteProtocolError` that the function raises for bad bytes are those of `struct`, of an index
-    and of UTF-8.
+    The end may be beyond the data, if the message is truncated. For malformed bytes, the function
+    raises `RemoteProtocolError`, or the errors of `struct`, of an index and of UTF-8.
 
     Returns:
         The function, and whether it takes a memoryview rather than bytes.
@@ -52,7 +51,7 @@ def decoder(cls: type[Message], version: int) -> tuple[Decoder, bool]:
     found = _DECODERS.get((cls, version))
     if found is None:
         _check_version(cls, version, RemoteProtocolError)
-        # A header must not cost a copy of the message behind it.
+        # Decoding a header must not copy the message after it.
         views = cls.api_key < 0 or _holds_records(cls, version)
         source = DecoderSource(cls, version, cls.is_flexible(version), views)
         found = cast("Decoder", source.function("decode")), views

@@ -1,9 +1,9 @@
-"""Writes the text of decoders: functions that read a message from bytes.
+"""Generates the source of decoders: functions that read a message from bytes.
 
-Reading trusts nothing. A count is compared with the remaining bytes before anything is allocated.
-A length that reaches beyond the end is not looked for where it is read: a slice holds no more than
-there is, whatever is read after it fails, and where nothing is, the position returned lies beyond
-the end, which the caller refuses.
+Decoders do not trust their input. A count is compared with the remaining bytes before anything is
+allocated. A length that extends beyond the end is not detected where it is read: slices contain
+only existing bytes, so whatever is read after it fails; and if it comes last, the returned position
+is beyond the end, which the caller rejects.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from kohort.wire.codec.source import FIXED, Source, is_fixed, packer, runs, tagg
 
 
 class DecoderSource(Source):
-    """Text of `decode(data, at)` for one version of a message; it returns (value, end).
+    """Source of `decode(data, at)` for one version of a message; it returns (value, end).
 
-    With `views` the data is a memoryview, so that records need no copy; otherwise it is bytes,
-    whose slices are cheaper to make strings of. The elements of a request's arrays are counted.
+    With `views` the data is a memoryview, so that records need not be copied; otherwise it is
+    bytes, from whose slices strings are created faster. The array elements of a request are
+    counted.
     """
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool, views: bool) -> None:
@@ -70,7 +71,7 @@ class DecoderSource(Source):
             return
         self.add(f"{target} = None")
         self.add("at += 1")
-        # An int8, negative for null; but an unsigned varint, 0 for null, where the field is tagged.
+        # An int8, negative for null; in a tagged field an unsigned varint, 0 for null.
         present = "data[at - 1] < 0x80" if spec.tag is None else "data[at - 1]"
         with self.block(f"if {present}:"):
             self._struct(cls, target)
@@ -140,7 +141,7 @@ class DecoderSource(Source):
         self.add(f"{target} = tuple({items})")
 
     def _tags(self, known: list[FieldSpec], local: dict[str, str]) -> None:
-        """Read the tagged fields: known ones into their fields, unknown ones are skipped."""
+        """Read the tagged fields: store the known ones, and skip the others."""
         for spec in known:
             self.add(f"{local[spec.name]} = {self.bind(spec.default, 'default')}")
         self.add("at += 1")
@@ -167,7 +168,7 @@ def _has_arrays(cls: type[Struct], version: int) -> bool:
 
 
 def _smallest(spec: FieldSpec, version: int, flexible: bool) -> int:
-    """Return the fewest bytes a field can take; at least 1, so that counts are always bounded."""
+    """Return the minimum size of a field in bytes; at least 1, so that counts are bounded."""
     if is_fixed(spec):
         return packer([spec]).size
     if spec.array:

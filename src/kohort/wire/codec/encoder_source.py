@@ -1,4 +1,4 @@
-"""Writes the text of encoders: functions that append a message to a bytearray."""
+"""Generates the source of encoders: functions that append a message to a bytearray."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kohort.wire.codec.source import FIXED, Source, is_fixed, packer, runs, tagg
 
 
 class EncoderSource(Source):
-    """Text of `encode(value, out)` for one version of a message."""
+    """Source of `encode(value, out)` for one version of a message."""
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         super().__init__(version, flexible)
@@ -34,12 +34,12 @@ class EncoderSource(Source):
             self.add(f"refuse_field('{cls.__name__}.{spec.name}', {self.version})")
 
     def _differs(self, spec: FieldSpec, value: str) -> str:
-        """Return the text that tests whether a field differs from its default."""
+        """Return the expression that tests whether a field differs from its default."""
         field = f"{value}.{spec.name}"
         if spec.default is None or isinstance(spec.default, (bool, int, str, bytes)):
             return f"{field} != {spec.default!r}"
         default = self.bind(spec.default, "default")
-        # Mostly it is the default object itself, and comparing values takes longer.
+        # Usually it is the default object itself, and comparing values takes longer.
         return f"{field} is not {default} and {field} != {default}"
 
     def _field(self, spec: FieldSpec, value: str, out: str) -> None:
@@ -55,7 +55,7 @@ class EncoderSource(Source):
 
     def _null(self, spec: FieldSpec, out: str) -> None:
         if self._is_plain_struct(spec):
-            # An int8; but an unsigned varint where the field is tagged.
+            # An int8; in a tagged field an unsigned varint.
             self.add(f"{out} += b'\\xff'" if spec.tag is None else f"{out} += b'\\0'")
         elif self.flexible:
             self.add(f"{out}.append(0)")
@@ -109,7 +109,7 @@ class EncoderSource(Source):
             self._content(spec.element, item, out)
 
     def _tags(self, specs: tuple[FieldSpec, ...], value: str, out: str) -> None:
-        """Write the tagged fields that differ from their default, in the order of their tags."""
+        """Write the tagged fields that differ from their defaults, sorted by tag."""
         known = tagged(specs)
         if not known:
             self.add(f"{out}.append(0)")

@@ -1,7 +1,7 @@
 """Frames: a length, a header, a message.
 
-On a connection each request and each response is one frame: an int32 length, then a header whose
-version follows from the message's, then the message.
+On a connection, each request and response is one frame: an int32 length, then a header whose
+version follows from that of the message, then the message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Message)
 
 _LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">hhi")
-# Below this size, copying costs less than sending another piece.
+# Below this size, copying is cheaper than sending another piece.
 _LARGE_BYTES = 16 * 1024
 _MAX_LENGTH = 0x7FFFFFFF
 # The number of bytes needed to recognise another protocol.
@@ -34,9 +34,9 @@ class ReceivedRequest(Struct, frozen=True):
     """A request as received from a connection.
 
     Attributes:
-        version: Version it was sent in, which the answer must be written in.
-        correlation_id: Number the answer repeats.
-        client_id: The client's own name; may be None.
+        version: Version of the request, and so of its response.
+        correlation_id: Number that the response repeats.
+        client_id: Client id; may be None.
         message: The request.
     """
 
@@ -47,10 +47,10 @@ class ReceivedRequest(Struct, frozen=True):
 
 
 class ForeignProtocolError(RemoteProtocolError):
-    """The peer speaks a protocol that is not Kafka's.
+    """The peer speaks another protocol than Kafka's.
 
     Attributes:
-        protocol: Which, for people.
+        protocol: Name of the protocol, for people.
     """
 
     def __init__(self, protocol: str) -> None:
@@ -66,8 +66,8 @@ def frame_length(data: bytes | bytearray | memoryview, limit: int) -> int:
         limit: Longest frame, in bytes.
 
     Raises:
-        ForeignProtocolError: These are the first bytes of another protocol.
-        RemoteProtocolError: It is negative or exceeds `limit` bytes.
+        ForeignProtocolError: The bytes are the start of another protocol.
+        RemoteProtocolError: The length is negative or exceeds `limit` bytes.
     """
     length: int = _LENGTH.unpack_from(data)[0]
     if not 0 <= length <= limit:
@@ -117,12 +117,12 @@ def encode_response_pieces(message: Message, version: int, correlation_id: int) 
     pieces = [*out.closed, out]
     length = sum(len(piece) for piece in pieces)
     if length > _MAX_LENGTH:
-        raise LocalProtocolError(f"a message of {length} bytes does not fit a frame")
+        raise LocalProtocolError(f"a message of {length} bytes is too large for a frame")
     return [_LENGTH.pack(length) + pieces[0], *pieces[1:]]
 
 
 class _Pieces(bytearray):
-    """Collects encoded bytes, and keeps large values beside them instead of copying."""
+    """Collects encoded bytes, and keeps large values as separate pieces instead of copying them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,12 +141,14 @@ def _with_length(frame: bytearray) -> bytearray:
     try:
         _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH.size)
     except struct.error:
-        raise LocalProtocolError(f"a message of {len(frame)} bytes does not fit a frame") from None
+        raise LocalProtocolError(
+            f"a message of {len(frame)} bytes is too large for a frame"
+        ) from None
     return frame
 
 
 def peek_request(frame: memoryview) -> tuple[int, int, int]:
-    """Return api key, version and correlation id of a request frame (without its length)."""
+    """Return API key, version and correlation id of a request frame (without its length)."""
     if len(frame) < _HEAD.size:
         raise RemoteProtocolError("frame is too short for a request header")
     key, version, correlation_id = _HEAD.unpack_from(frame)
@@ -154,13 +156,13 @@ def peek_request(frame: memoryview) -> tuple[int, int, int]:
 
 
 def decode_request(frame: memoryview) -> ReceivedRequest:
-    """Read a request from a frame (without its length).
+    """Decode a request from a frame (without its length).
 
-    Bytes after the message are ignored, as Kafka ignores them: librdkafka leaves three behind when
-    it asks for the metadata of all topics.
+    Bytes after the message are ignored, as in Kafka: librdkafka sends three extra bytes when it
+    asks for the metadata of all topics.
 
     Raises:
-        RemoteProtocolError: The API or version is not known, or the bytes are not such a request.
+        RemoteProtocolError: The API or version is unknown, or the bytes are not such a request.
     """
     key, version, _ = peek_request(frame)
     cls = request_class(key)
@@ -180,14 +182,14 @@ def correlation_id_of(frame: memoryview) -> int:
 
 
 def decode_response(cls: type[R], version: int, frame: memoryview) -> R:
-    """Read a response from a frame (without its length)."""
+    """Decode a response from a frame (without its length)."""
     header_version = _response_header_version(cls, version)
     _, at = coding.decode_from(ResponseHeader, header_version, frame, 0)
     return coding.decode_rest(cls, version, frame, at)
 
 
 def _response_header_version(cls: type[Message], version: int) -> int:
-    # ApiVersions is read before the peers know each other's versions: its header never changed.
+    # Peers exchange ApiVersions before they know each other's versions: its header never changes.
     if cls is ApiVersionsResponse:
         return 0
     return 1 if cls.is_flexible(version) else 0

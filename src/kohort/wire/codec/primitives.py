@@ -1,4 +1,4 @@
-"""Functions that compiled encoders and decoders call: varints, tagged fields, refusals.
+"""Functions that compiled encoders and decoders call: varints, tagged fields, errors.
 
 Readers take `(data, at)` and return `(value, position after it)`.
 """
@@ -47,7 +47,7 @@ def read_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def read_long_size(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Read a compact length or count, which is sent plus one so that zero means null."""
+    """Read a compact length or count; it is encoded plus one, so that zero means null."""
     value, at = read_uvarint(data, at)
     return value - 1, at
 
@@ -61,22 +61,22 @@ def read_uuid(data: bytes | memoryview, at: int) -> uuid.UUID:
 
 
 def refuse_elements() -> NoReturn:
-    """Refuse a request with too many elements in all its arrays together."""
+    """Raise an error for a request whose arrays have too many elements in total."""
     raise RemoteProtocolError(f"more than {MAX_ELEMENTS} elements in one request")
 
 
 def refuse_size(size: int) -> NoReturn:
-    """Refuse a length or count that was read."""
-    raise RemoteProtocolError(f"length or count {size} is null, too large or more than there is")
+    """Raise an error for an invalid length or count."""
+    raise RemoteProtocolError(f"length or count {size} is null, too large or beyond the data")
 
 
 def refuse_string(size: int) -> NoReturn:
-    """Refuse a string to be written, by its size in bytes."""
+    """Raise an error for a string that is too long to encode, given its size in bytes."""
     raise LocalProtocolError(f"string of {size} bytes; the limit is {MAX_STRING}")
 
 
 def refuse_field(name: str, version: int) -> NoReturn:
-    """Refuse to write a version without a field that differs from its default."""
+    """Raise an error for a field that a version lacks, and whose value is not the default."""
     raise LocalProtocolError(f"version {version} has no {name}, and its value cannot be left out")
 
 
@@ -105,7 +105,7 @@ def read_tag(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
 
 
 def check_tag_end(number: int, at: int, end: int) -> None:
-    """Refuse a tagged field whose content does not have the announced length."""
+    """Check that a tagged field has the announced length."""
     if at != end:
         raise RemoteProtocolError(f"tagged field {number} ends at {at}, not at {end}")
 

@@ -1,7 +1,7 @@
-"""The declaration of a message: one frozen struct, each field annotated with its Kafka type.
+"""The declaration of messages: frozen structs whose fields are annotated with Kafka types.
 
-A field's annotation has its type on the wire and, if it is not in every version, the versions
-that have it. The same class serves all versions of a message:
+An annotation consists of the type on the wire and, if some versions lack the field, the versions
+that have it. One class serves all versions of a message:
 
     @message(api_key=12, versions=(0, 4), flexible_since=4)
     class HeartbeatRequest(Request["HeartbeatResponse"], frozen=True, kw_only=True):
@@ -10,9 +10,9 @@ that have it. The same class serves all versions of a message:
         member_id: String
         group_instance_id: Annotated[NullableString, since(3)] = None
 
-A field that a version does not have has its default after that version was read. When that version
-is written the field must have its default, unless it is marked `IGNORABLE`: then it is left out
-silently. Kafka's schemas define which fields are ignorable.
+When a version without the field is decoded, the field gets its default. When such a version is
+encoded, the field must have its default, unless it is marked `IGNORABLE`: then it is silently
+omitted. Kafka's schemas define which fields are ignorable.
 
 `kohort.wire.codec.compile` turns a declaration into an encoder and a decoder
 for each version, once, on first use.
@@ -46,7 +46,7 @@ ZERO_UUID = uuid.UUID(int=0)
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A primitive type of Kafka's protocol, by the name Kafka's schemas give it."""
+    """A primitive type of Kafka's protocol, by its name in Kafka's schemas."""
 
     name: str
 
@@ -65,7 +65,7 @@ class Tag(msgspec.Struct, frozen=True):
 
 
 class Ignorable(msgspec.Struct, frozen=True):
-    """Marks a field that is dropped silently when a version without it is written."""
+    """Marks a field that is silently omitted when a version without it is encoded."""
 
 
 IGNORABLE = Ignorable()
@@ -105,7 +105,7 @@ String = Annotated[str, Kind("string")]
 NullableString = Annotated[str | None, Kind("string")]
 Bytes = Annotated[bytes, Kind("bytes")]
 NullableBytes = Annotated[bytes | None, Kind("bytes")]
-# Record batches stay bytes here: a decoded message holds a view into the frame it came from.
+# Record batches stay bytes here: a decoded message has a view of the frame it came from.
 Records = Annotated[bytes | bytearray | memoryview | None, Kind("records")]
 
 
@@ -117,12 +117,12 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A structure that stands on its own: a request, a response, a header, a log record.
+    """A top-level structure: a request, a response, a header, a log record.
 
     Attributes:
-        api_key: Kafka's number of the API; -1 for messages that are neither request nor response.
-        min_version: Oldest version that can be read and written.
-        max_version: Newest version that can be read and written.
+        api_key: Kafka's number of the API; -1 for messages that are neither requests nor responses.
+        min_version: Oldest supported version.
+        max_version: Newest supported version.
         flexible_since: First version with compact lengths and tagged fields (KIP-482).
     """
 
@@ -148,7 +148,7 @@ class Request(Message, Generic[R], frozen=True, kw_only=True):
 def message(
     *, versions: tuple[int, int], flexible_since: int = EVERY_VERSION, api_key: int = -1
 ) -> Callable[[M], M]:
-    """Declare a message's API, and its versions.
+    """Declare the API and the versions of a message.
 
     Args:
         versions: Oldest and newest version, both included.
@@ -166,18 +166,18 @@ def message(
 
 
 class FieldSpec(msgspec.Struct, frozen=True):
-    """One field of one structure as one version has it.
+    """A field of a structure in one version.
 
     Attributes:
         name: Attribute name.
         kind: Name of the primitive type; "struct" where `struct` is set.
         struct: Class of the structure, or of each element of the array.
         array: Whether it is an array of `kind`.
-        nullable: Whether null is legal in this version.
+        nullable: Whether the field may be null in this version.
         tag: Number of the tagged field, or None.
-        default: Value of the field where it is not sent.
+        default: Value of the field if it is not sent.
         present: Whether this version has the field.
-        ignorable: Whether a version without the field may be written whatever its value is.
+        ignorable: Whether versions without the field may be encoded whatever its value.
     """
 
     name: str
@@ -249,7 +249,7 @@ _IMPLIED_DEFAULTS: dict[str, object] = {
 
 
 def _taken_apart(hint: object) -> tuple[object, bool, bool, tuple[object, ...]]:
-    """Return the innermost type, whether it is an array of it, whether nullable, and all marks."""
+    """Return the innermost type, whether it is in an array, whether nullable, and all marks."""
     core, marks = _peel(hint)
     core, nullable = _without_none(core)
     core, more = _peel(core)
@@ -269,7 +269,7 @@ def _peel(hint: object) -> tuple[object, tuple[object, ...]]:
 
 
 def _without_none(hint: object) -> tuple[object, bool]:
-    """Split `X | None` into X and whether None was there."""
+    """Split `X | None` into X and whether None was present."""
     if get_origin(hint) in (Union, types.UnionType):
         kept = [arg for arg in get_args(hint) if arg is not type(None)]
         return kept[0], len(kept) < len(get_args(hint))

@@ -1,4 +1,4 @@
-"""Python text of one function, while it is being written."""
+"""The source code of a Python function while it is being generated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from kohort.wire.codec import primitives
 from kohort.wire.codec.schema import FieldSpec
 
-# Kafka's fixed-width types as `struct` codes; runs of them are packed and unpacked together.
+# Kafka's fixed-width types as `struct` codes; adjacent ones are packed and unpacked together.
 FIXED = {
     "bool": "?",
     "int8": "b",
@@ -56,13 +56,13 @@ class Source:
         return f"{prefix}_{self._serial}"
 
     def bind(self, thing: object, prefix: str) -> str:
-        """Return a name under which the text can use `thing`."""
+        """Return a name by which the code can refer to `thing`."""
         name = self.fresh(prefix)
         self._names[name] = thing
         return name
 
     def function(self, name: str) -> object:
-        """Compile the text and return the function of this name that it defines."""
+        """Compile the code, and return the function of this name that it defines."""
         exec(compile("\n".join(self._lines), f"<{name}>", "exec"), self._names)  # noqa: S102  # our own text: nothing from outside is in it
         return self._names[name]
 
@@ -73,12 +73,12 @@ def is_fixed(spec: FieldSpec) -> bool:
 
 
 def packer(specs: Iterable[FieldSpec]) -> struct.Struct:
-    """Return the `struct` that reads and writes these fixed-width fields in a row."""
+    """Return the `struct` that packs and unpacks consecutive fixed-width fields."""
     return struct.Struct(">" + "".join(FIXED[spec.kind] for spec in specs))
 
 
 def runs(specs: Iterable[FieldSpec]) -> list[list[FieldSpec]]:
-    """Group the untagged fields: neighbours of fixed width together, every other field alone."""
+    """Group the untagged fields: adjacent ones of fixed width together, every other one alone."""
     groups: list[list[FieldSpec]] = []
     for spec in specs:
         if not spec.present or spec.tag is not None:
@@ -91,6 +91,6 @@ def runs(specs: Iterable[FieldSpec]) -> list[list[FieldSpec]]:
 
 
 def tagged(specs: Iterable[FieldSpec]) -> list[FieldSpec]:
-    """Return the tagged fields in the order of their numbers."""
+    """Return the tagged fields, sorted by tag."""
     present = (spec for spec in specs if spec.present and spec.tag is not None)
     return sorted(present, key=lambda spec: spec.tag or 0)

@@ -1,1 +1,1 @@
-"""Kafka's messages, one file per API family; fields and structures bear Kafka's own names."""
+"""Kafka's messages, one file per API family; fields and structures have Kafka's names."""

@@ -29,7 +29,7 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"], frozen=True, kw_only=
 
 
 class AclDescription(Struct, frozen=True, kw_only=True):
-    """One permission, or prohibition."""
+    """A permission or a prohibition."""
 
     principal: String
     host: String
@@ -84,7 +84,7 @@ class AclCreationResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=30, versions=(1, 3), flexible_since=2)
 class CreateAclsResponse(Message, frozen=True, kw_only=True):
-    """The result for each."""
+    """The result for each ACL."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[AclCreationResult, ...]

@@ -1,4 +1,4 @@
-"""The two requests with which a member makes its group's assignment (KIP-848).
+"""The two requests with which a member computes its group's assignment (KIP-848).
 
 No release of Kafka has them (KAFKA-18327), so their API keys are far above Kafka's own.
 """
@@ -33,7 +33,7 @@ class ConsumerGroupPrepareAssignmentRequest(
 
 
 class PreparedMember(Struct, frozen=True, kw_only=True):
-    """A member: its subscription, the data of its assignor, and its present target."""
+    """A member: its subscription, the data of its assignor, and its current target."""
 
     member_id: String
     member_epoch: Int32
@@ -56,7 +56,7 @@ class PreparedTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=30003, versions=(0, 0), flexible_since=0)
 class ConsumerGroupPrepareAssignmentResponse(Message, frozen=True, kw_only=True):
-    """The group as the assignor sees it; nothing else is needed to assign."""
+    """The group as the assignor sees it, complete for computing an assignment."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -80,7 +80,7 @@ class InstalledMember(Struct, frozen=True, kw_only=True):
 class ConsumerGroupInstallAssignmentRequest(
     Request["ConsumerGroupInstallAssignmentResponse"], frozen=True, kw_only=True
 ):
-    """The assignment for an epoch; or, with an error other than 0, that there is none."""
+    """The assignment for an epoch, or an error other than 0 if there is none."""
 
     group_id: String
     member_id: String

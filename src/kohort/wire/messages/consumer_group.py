@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe: the consumer protocol of KIP-848.
 
-Kafka removed the proposal's part about assignors that run in a member before any release
-had it (K60). Here it is in tagged fields (KIP-482) above `PRIVATE_TAGS`: peers that do not know
-them skip them, and they are written only if they have a value.
+Kafka removed assignors that run in a member from the proposal before any release (K60). Here they
+are in tagged fields (KIP-482) above `PRIVATE_TAGS`: peers that do not know these skip them, and
+they are written only if they have a value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kohort.wire.codec.schema import (
     since,
 )
 
-# Kafka allocates tags from 0 on, field by field; it will never reach this one.
+# Kafka allocates tags from 0 on, and will never reach this one.
 PRIVATE_TAGS = 10_000
 
 
@@ -39,10 +39,10 @@ class TopicPartitions(Struct, frozen=True, kw_only=True):
 
 
 class ClientAssignor(Struct, frozen=True, kw_only=True):
-    """An assignor that a member can run, and its data for the one that computes.
+    """An assignor that a member can run, and its data for the assignor that computes.
 
-    The metadata has a version; the assignor reads those from the lowest to the highest. A reason
-    other than 0 is the assignor's own, for asking for another assignment.
+    The metadata has a version; the assignor reads versions from the lowest to the highest. A reason
+    other than 0 is specific to the assignor, and requests another assignment.
     """
 
     name: String
@@ -54,7 +54,7 @@ class ClientAssignor(Struct, frozen=True, kw_only=True):
 
 
 class AssignmentMetadata(Struct, frozen=True, kw_only=True):
-    """Data from the assignor that computed for a member's own assignor of that name."""
+    """Data from the computing assignor for the assignor of that name in a member."""
 
     assignor: String
     version: Int16 = 0
@@ -65,7 +65,7 @@ class AssignmentMetadata(Struct, frozen=True, kw_only=True):
 class ConsumerGroupHeartbeatRequest(
     Request["ConsumerGroupHeartbeatResponse"], frozen=True, kw_only=True
 ):
-    """Join, stay in, or leave a group; null and -1 stand for unchanged fields.
+    """Join, stay in, or leave a group; null and -1 mean unchanged.
 
     The epoch is 0 to join, -1 to leave, -2 for a static member that will return.
     """
@@ -127,7 +127,7 @@ class DescribedTopicPartitions(Struct, frozen=True, kw_only=True):
 
 
 class DescribedAssignment(Struct, frozen=True, kw_only=True):
-    """The present or target partitions of a member."""
+    """The current or target partitions of a member."""
 
     topic_partitions: tuple[DescribedTopicPartitions, ...]
 

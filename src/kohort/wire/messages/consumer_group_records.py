@@ -93,13 +93,13 @@ class ClassicMemberMetadata(Struct, frozen=True, kw_only=True):
     supported_protocols: tuple[ClassicProtocol, ...]
 
 
-# Kafka's schema says that the default is null, but Kafka's code has this: null is always written.
+# Kafka's schema says that the default is null, but its code uses this: null is always written.
 NO_METADATA = ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=())
 
 
 @message(versions=(0, 0), flexible_since=0)
 class ConsumerGroupMemberMetadataValue(Message, frozen=True, kw_only=True):
-    """The fields that a member reported; the epoch and the assignment are elsewhere.
+    """The fields that a member reported; the epoch and the assignment are in other records.
 
     `classic_member_metadata` is null for a member of the consumer protocol. Kafka ignores the
     assignors that a member can run (K60).
@@ -126,7 +126,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message, frozen=True, kw_only=Tru
 
 @message(versions=(0, 0), flexible_since=0)
 class ConsumerGroupTargetAssignmentMetadataValue(Message, frozen=True, kw_only=True):
-    """The epoch of the target assignment, and since Kafka 4.3 when it was made (KIP-1263)."""
+    """The epoch of the target assignment, and since Kafka 4.3 its time (KIP-1263)."""
 
     assignment_epoch: Int32
     assignment_timestamp: Annotated[Int64, Tag(0), IGNORABLE] = 0

@@ -1,7 +1,7 @@
 """The bytes inside JoinGroup and SyncGroup: a consumer's subscription and its assignment.
 
-The group protocol carries them unread; each starts with an int16 version. A reader that
-meets a newer version reads the part it knows (KIP-429, KIP-792, KIP-881).
+The group protocol does not interpret them; each starts with an int16 version. Readers of a newer
+version read the part they know (KIP-429, KIP-792, KIP-881).
 """
 
 from __future__ import annotations

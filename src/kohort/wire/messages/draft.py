@@ -1,8 +1,8 @@
 """JoinGroup and Heartbeat of the first design of Kafka's group protocol, from 2014.
 
-They became something else before Kafka 0.9 was released, so no Kafka client or broker knows them.
-The API keys are far above Kafka's own. The version and the correlation id that the design puts at
-the head of each message are in the header of every Kafka request and response.
+They changed before Kafka 0.9 was released, so no Kafka client or broker knows them. Their API keys
+are far above Kafka's own. The version and correlation id that start each message in the design are
+in the header of every Kafka request and response.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kohort.wire.codec.schema import Int16, Int32, Message, Request, String, Str
 
 @message(api_key=30001, versions=(0, 0))
 class DraftJoinGroupRequest(Request["DraftJoinGroupResponse"], frozen=True, kw_only=True):
-    """Join a group, or join again; without a consumer id: as a new consumer."""
+    """Join a group, or rejoin it; without a consumer id, as a new consumer."""
 
     group_id: String
     consumer_host: String
@@ -51,6 +51,6 @@ class DraftHeartbeatRequest(Request["DraftHeartbeatResponse"], frozen=True, kw_o
 
 @message(api_key=30002, versions=(0, 0))
 class DraftHeartbeatResponse(Message, frozen=True, kw_only=True):
-    """Whether the consumer may continue; ILLEGAL_GENERATION asks it to join again."""
+    """Whether the consumer may continue; ILLEGAL_GENERATION asks it to rejoin."""
 
     error_code: Int16

@@ -37,7 +37,7 @@ class DraftGroupTopic(Struct, frozen=True, kw_only=True):
 
 @message(versions=(0, 0))
 class DraftGroupValue(Message, frozen=True, kw_only=True):
-    """A group as it was when it became steady, or when its last consumer left."""
+    """A group when it became steady, or when its last consumer left."""
 
     generation: Int32
     next_sequence: Int32

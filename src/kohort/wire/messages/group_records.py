@@ -33,7 +33,7 @@ from kohort.wire.messages.group_config_records import GroupConfigKey, GroupConfi
 
 @message(versions=(0, 1))
 class OffsetCommitKey(Message, frozen=True, kw_only=True):
-    """Identifies a position: its group and partition."""
+    """Identifies a committed offset by group and partition."""
 
     group: String
     topic: String
@@ -42,7 +42,7 @@ class OffsetCommitKey(Message, frozen=True, kw_only=True):
 
 @message(versions=(0, 4), flexible_since=4)
 class OffsetCommitValue(Message, frozen=True, kw_only=True):
-    """A stored position."""
+    """A committed offset."""
 
     offset: Int64
     leader_epoch: Annotated[Int32, since(3), IGNORABLE] = -1
@@ -74,7 +74,7 @@ class MemberMetadata(Struct, frozen=True, kw_only=True):
 
 @message(versions=(0, 4), flexible_since=4)
 class GroupMetadataValue(Message, frozen=True, kw_only=True):
-    """A classic group as it was when its members had their assignment, or when it became empty."""
+    """A classic group when its members got their assignment, or when it became empty."""
 
     protocol_type: String
     generation: Int32
@@ -93,12 +93,12 @@ GroupValue: TypeAlias = (
 
 
 class GroupRecord(msgspec.Struct, frozen=True):
-    """One record of the log: a position or group, and its new value; None: deleted.
+    """A record of the log: an offset or group, and its new value, or None if it was deleted.
 
     Attributes:
-        key: The position or group.
+        key: Identifies the offset or group.
         value: Its new value.
-        producer_id: The producer in whose transaction a position was stored (KIP-98), else -1.
+        producer_id: The producer that committed the offset in a transaction (KIP-98), else -1.
         producer_epoch: Its epoch.
     """
 

@@ -1,4 +1,4 @@
-"""ListOffsets: the offset that belongs to a timestamp, or to either end of a partition."""
+"""ListOffsets: the offset for a timestamp, or of either end of a partition."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"], frozen=True, kw_only=Tr
 
 
 class ListOffsetsPartitionResponse(Struct, frozen=True, kw_only=True):
-    """The offset found, -1 when none."""
+    """The offset found, -1 if none."""
 
     partition_index: Int32
     error_code: Int16

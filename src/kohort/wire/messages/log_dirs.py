@@ -56,7 +56,7 @@ class AlterReplicaLogDirTopicResult(Struct, frozen=True, kw_only=True):
 
 @message(api_key=34, versions=(1, 2), flexible_since=2)
 class AlterReplicaLogDirsResponse(Message, frozen=True, kw_only=True):
-    """The result for each."""
+    """The result for each partition."""
 
     throttle_time_ms: Int32 = 0
     results: tuple[AlterReplicaLogDirTopicResult, ...]

@@ -23,7 +23,7 @@ from kohort.wire.codec.schema import (
 
 
 class JoinGroupRequestProtocol(Struct, frozen=True, kw_only=True):
-    """An assignor the member knows, and its subscription in that assignor's bytes."""
+    """An assignor that the member knows, and its subscription in that assignor's format."""
 
     name: String
     metadata: Bytes
@@ -31,7 +31,7 @@ class JoinGroupRequestProtocol(Struct, frozen=True, kw_only=True):
 
 @message(api_key=11, versions=(0, 9), flexible_since=6)
 class JoinGroupRequest(Request["JoinGroupResponse"], frozen=True, kw_only=True):
-    """Join a group, or join again because it is rebalancing."""
+    """Join a group, or rejoin it because it is rebalancing."""
 
     group_id: String
     session_timeout_ms: Int32

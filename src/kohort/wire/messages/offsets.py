@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: the stored positions of a group."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: the committed offsets of a group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kohort.wire.codec.schema import (
 
 
 class OffsetCommitRequestPartition(Struct, frozen=True, kw_only=True):
-    """The position of one partition."""
+    """The offset of one partition."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -35,7 +35,7 @@ class OffsetCommitRequestPartition(Struct, frozen=True, kw_only=True):
 
 
 class OffsetCommitRequestTopic(Struct, frozen=True, kw_only=True):
-    """The positions of one topic."""
+    """The offsets of one topic."""
 
     name: Annotated[String, until(9), IGNORABLE] = ""
     topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
@@ -44,7 +44,7 @@ class OffsetCommitRequestTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=8, versions=(2, 10), flexible_since=8)
 class OffsetCommitRequest(Request["OffsetCommitResponse"], frozen=True, kw_only=True):
-    """Store positions for a group."""
+    """Commit offsets for a group."""
 
     group_id: String
     generation_id_or_member_epoch: Int32 = -1
@@ -55,14 +55,14 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"], frozen=True, kw_only=
 
 
 class OffsetCommitResponsePartition(Struct, frozen=True, kw_only=True):
-    """The result for one position."""
+    """The result for one offset."""
 
     partition_index: Int32
     error_code: Int16
 
 
 class OffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
-    """The result for one topic's positions."""
+    """The result for one topic's offsets."""
 
     name: Annotated[String, until(9), IGNORABLE] = ""
     topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
@@ -71,7 +71,7 @@ class OffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=8, versions=(2, 10), flexible_since=8)
 class OffsetCommitResponse(Message, frozen=True, kw_only=True):
-    """The result for each position."""
+    """The result for each offset."""
 
     throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
     topics: tuple[OffsetCommitResponseTopic, ...]
@@ -103,7 +103,7 @@ class OffsetFetchRequestGroup(Struct, frozen=True, kw_only=True):
 
 @message(api_key=9, versions=(1, 10), flexible_since=6)
 class OffsetFetchRequest(Request["OffsetFetchResponse"], frozen=True, kw_only=True):
-    """Ask for stored positions; null topics mean all, several groups since version 8 (KIP-709)."""
+    """Ask for committed offsets; null topics mean all, several groups since version 8 (KIP-709)."""
 
     group_id: Annotated[String, until(7)] = ""
     topics: Annotated[tuple[OffsetFetchRequestTopic, ...] | None, until(7), NullableSince(2)] = ()
@@ -112,7 +112,7 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"], frozen=True, kw_only=Tr
 
 
 class OffsetFetchResponsePartition(Struct, frozen=True, kw_only=True):
-    """One position, up to version 7."""
+    """One offset, up to version 7."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -122,14 +122,14 @@ class OffsetFetchResponsePartition(Struct, frozen=True, kw_only=True):
 
 
 class OffsetFetchResponseTopic(Struct, frozen=True, kw_only=True):
-    """The positions of one topic, up to version 7."""
+    """The offsets of one topic, up to version 7."""
 
     name: String
     partitions: tuple[OffsetFetchResponsePartition, ...]
 
 
 class OffsetFetchResponsePartitions(Struct, frozen=True, kw_only=True):
-    """One position, since version 8."""
+    """One offset, since version 8."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -139,7 +139,7 @@ class OffsetFetchResponsePartitions(Struct, frozen=True, kw_only=True):
 
 
 class OffsetFetchResponseTopics(Struct, frozen=True, kw_only=True):
-    """The positions of one topic, since version 8."""
+    """The offsets of one topic, since version 8."""
 
     name: Annotated[String, until(9), IGNORABLE] = ""
     topic_id: Annotated[Uuid, since(10), IGNORABLE] = ZERO_UUID
@@ -147,7 +147,7 @@ class OffsetFetchResponseTopics(Struct, frozen=True, kw_only=True):
 
 
 class OffsetFetchResponseGroup(Struct, frozen=True, kw_only=True):
-    """The positions of one group."""
+    """The offsets of one group."""
 
     group_id: String
     topics: tuple[OffsetFetchResponseTopics, ...]
@@ -156,7 +156,7 @@ class OffsetFetchResponseGroup(Struct, frozen=True, kw_only=True):
 
 @message(api_key=9, versions=(1, 10), flexible_since=6)
 class OffsetFetchResponse(Message, frozen=True, kw_only=True):
-    """The stored positions; -1 where there is none."""
+    """The committed offsets; -1 if there is none."""
 
     throttle_time_ms: Annotated[Int32, since(3), IGNORABLE] = 0
     topics: Annotated[tuple[OffsetFetchResponseTopic, ...], until(7)] = ()
@@ -165,7 +165,7 @@ class OffsetFetchResponse(Message, frozen=True, kw_only=True):
 
 
 class OffsetDeleteRequestPartition(Struct, frozen=True, kw_only=True):
-    """A partition whose position to delete."""
+    """A partition whose offset to delete."""
 
     partition_index: Int32
 
@@ -179,7 +179,7 @@ class OffsetDeleteRequestTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=47, versions=(0, 0))
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"], frozen=True, kw_only=True):
-    """Delete positions of a group (KIP-496)."""
+    """Delete committed offsets of a group (KIP-496)."""
 
     group_id: String
     topics: tuple[OffsetDeleteRequestTopic, ...]
@@ -201,7 +201,7 @@ class OffsetDeleteResponseTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=47, versions=(0, 0))
 class OffsetDeleteResponse(Message, frozen=True, kw_only=True):
-    """The result for each."""
+    """The result for each partition."""
 
     error_code: Int16
     throttle_time_ms: Int32 = 0

@@ -50,7 +50,7 @@ class ProduceRequest(Request["ProduceResponse"], frozen=True, kw_only=True):
 
 
 class BatchIndexAndErrorMessage(Struct, frozen=True, kw_only=True):
-    """A record that was refused, and why (KIP-467)."""
+    """A refused record, and the reason (KIP-467)."""
 
     batch_index: Int32
     batch_index_error_message: NullableString = None
@@ -64,7 +64,7 @@ class LeaderIdAndEpoch(Struct, frozen=True, kw_only=True):
 
 
 class PartitionProduceResponse(Struct, frozen=True, kw_only=True):
-    """Where the batches went, or why not."""
+    """The offset of the batches, or the error."""
 
     index: Int32
     error_code: Int16
@@ -77,7 +77,7 @@ class PartitionProduceResponse(Struct, frozen=True, kw_only=True):
 
 
 class TopicProduceResponse(Struct, frozen=True, kw_only=True):
-    """Where one topic's batches went."""
+    """The results for one topic."""
 
     name: Annotated[String, until(12), IGNORABLE] = ""
     topic_id: Annotated[Uuid, since(13), IGNORABLE] = ZERO_UUID
@@ -95,7 +95,7 @@ class NodeEndpoint(Struct, frozen=True, kw_only=True):
 
 @message(api_key=0, versions=(3, 13), flexible_since=9)
 class ProduceResponse(Message, frozen=True, kw_only=True):
-    """Where each partition's batches went."""
+    """The result for each partition."""
 
     responses: tuple[TopicProduceResponse, ...]
     throttle_time_ms: Int32 = 0

@@ -86,7 +86,7 @@ class AlterPartitionReassignmentsRequest(
 
 
 class ReassignablePartitionResponse(Struct, frozen=True, kw_only=True):
-    """Whether the move of a partition was begun."""
+    """Whether the move of a partition was started."""
 
     partition_index: Int32
     error_code: Int16
@@ -102,7 +102,7 @@ class ReassignableTopicResponse(Struct, frozen=True, kw_only=True):
 
 @message(api_key=45, versions=(0, 1), flexible_since=0)
 class AlterPartitionReassignmentsResponse(Message, frozen=True, kw_only=True):
-    """Whether each move was begun."""
+    """Whether each move was started."""
 
     throttle_time_ms: Int32 = 0
     allow_replication_factor_change: Annotated[Bool, since(1), IGNORABLE] = True
@@ -122,7 +122,7 @@ class ListPartitionReassignmentsTopics(Struct, frozen=True, kw_only=True):
 class ListPartitionReassignmentsRequest(
     Request["ListPartitionReassignmentsResponse"], frozen=True, kw_only=True
 ):
-    """Ask for running moves; null means of all partitions."""
+    """Ask for running moves; null means those of all partitions."""
 
     timeout_ms: Int32 = 60000
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None = None

@@ -27,7 +27,7 @@ class SaslHandshakeRequest(Request["SaslHandshakeResponse"], frozen=True, kw_onl
 
 @message(api_key=17, versions=(0, 1))
 class SaslHandshakeResponse(Message, frozen=True, kw_only=True):
-    """The mechanisms a broker has."""
+    """The mechanisms that a broker has enabled."""
 
     error_code: Int16
     mechanisms: tuple[String, ...]

@@ -33,7 +33,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
 class DescribeTopicPartitionsRequest(
     Request["DescribeTopicPartitionsResponse"], frozen=True, kw_only=True
 ):
-    """Ask for topics in the order of their names; without names, for all."""
+    """Ask for topics sorted by name; without names, for all."""
 
     topics: tuple[DescribeTopicPartitionsTopic, ...]
     response_partition_limit: Int32 = 2000

@@ -146,7 +146,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"], frozen=True, 
 
 
 class CreatePartitionsTopicResult(Struct, frozen=True, kw_only=True):
-    """The result for one topic to grow."""
+    """The result for one topic."""
 
     name: String
     error_code: Int16

@@ -21,13 +21,13 @@ from kohort.wire.codec.schema import (
 
 @message(versions=(0, 0))
 class TransactionKey(Message, frozen=True, kw_only=True):
-    """Identifies a producer."""
+    """Identifies a producer by its transactional id."""
 
     transactional_id: String
 
 
 class TransactionPartitions(Struct, frozen=True, kw_only=True):
-    """Partitions of one topic that take part."""
+    """Partitions of one topic in the transaction."""
 
     topic: String
     partition_ids: tuple[Int32, ...]

@@ -105,7 +105,7 @@ class DescribeTransactionsRequest(
 
 
 class TransactionTopic(Struct, frozen=True, kw_only=True):
-    """Partitions of one topic that take part."""
+    """Partitions of one topic in the transaction."""
 
     topic: String
     partitions: tuple[Int32, ...]

@@ -1,4 +1,4 @@
-"""The requests of a transactional producer: add partitions, store offsets, end (KIP-98)."""
+"""The requests of a transactional producer: add partitions, commit offsets, end (KIP-98)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AddPartitionsToTxnTransaction(Struct, frozen=True, kw_only=True):
 
 @message(api_key=24, versions=(0, 5), flexible_since=3)
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], frozen=True, kw_only=True):
-    """Add partitions to a transaction; from version 4 on it is for brokers (KIP-890)."""
+    """Add partitions to a transaction; since version 4 only for brokers (KIP-890)."""
 
     transactions: Annotated[tuple[AddPartitionsToTxnTransaction, ...], since(4)] = ()
     v3_and_below_transactional_id: Annotated[String, until(3)] = ""
@@ -103,7 +103,7 @@ class AddOffsetsToTxnResponse(Message, frozen=True, kw_only=True):
 
 @message(api_key=26, versions=(0, 5), flexible_since=3)
 class EndTxnRequest(Request["EndTxnResponse"], frozen=True, kw_only=True):
-    """Commit or abort the transaction; version 5 also begins the next epoch (KIP-890)."""
+    """Commit or abort the transaction; version 5 also starts the next epoch (KIP-890)."""
 
     transactional_id: String
     producer_id: Int64
@@ -122,7 +122,7 @@ class EndTxnResponse(Message, frozen=True, kw_only=True):
 
 
 class TxnOffsetCommitRequestPartition(Struct, frozen=True, kw_only=True):
-    """The position of one partition."""
+    """The offset of one partition."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -131,7 +131,7 @@ class TxnOffsetCommitRequestPartition(Struct, frozen=True, kw_only=True):
 
 
 class TxnOffsetCommitRequestTopic(Struct, frozen=True, kw_only=True):
-    """The positions of one topic."""
+    """The offsets of one topic."""
 
     name: String
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
@@ -139,7 +139,7 @@ class TxnOffsetCommitRequestTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=28, versions=(0, 5), flexible_since=3)
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], frozen=True, kw_only=True):
-    """Store positions for a group once the transaction commits (KIP-447 for the member)."""
+    """Commit offsets that take effect when the transaction commits (KIP-447 for the member)."""
 
     transactional_id: String
     group_id: String
@@ -152,14 +152,14 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], frozen=True, kw
 
 
 class TxnOffsetCommitResponsePartition(Struct, frozen=True, kw_only=True):
-    """The result for one position."""
+    """The result for one offset."""
 
     partition_index: Int32
     error_code: Int16
 
 
 class TxnOffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
-    """The result for one topic's positions."""
+    """The result for one topic's offsets."""
 
     name: String
     partitions: tuple[TxnOffsetCommitResponsePartition, ...]
@@ -167,7 +167,7 @@ class TxnOffsetCommitResponseTopic(Struct, frozen=True, kw_only=True):
 
 @message(api_key=28, versions=(0, 5), flexible_since=3)
 class TxnOffsetCommitResponse(Message, frozen=True, kw_only=True):
-    """The result for each position."""
+    """The result for each offset."""
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TxnOffsetCommitResponseTopic, ...]
@@ -193,7 +193,7 @@ class WritableTxnMarker(Struct, frozen=True, kw_only=True):
 
 @message(api_key=27, versions=(1, 2), flexible_since=1)
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], frozen=True, kw_only=True):
-    """Write markers of transactions; between brokers, and for a tool that ends a hanging one."""
+    """Write transaction markers; between brokers, and for tools that end hanging transactions."""
 
     markers: tuple[WritableTxnMarker, ...]
 

@@ -1,7 +1,7 @@
 """Record batches, format v2: the content of Kafka's log.
 
-`header` is enough for a broker, `encode` makes batches of objects and objects of batches, `arrow`
-(imported by name, because it loads pyarrow) makes columns.
+`header` is enough for a broker; `encode` converts between batches and objects, and `arrow`
+(imported by name, because it loads pyarrow) decodes batches to columns.
 """
 
 from __future__ import annotations

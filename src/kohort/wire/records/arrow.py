@@ -1,4 +1,4 @@
-"""Fetched record batches as Arrow columns, the ones of Spark's own Kafka source."""
+"""Decodes fetched record batches into Arrow columns, those of Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Fetched(NamedTuple):
     Attributes:
         topic: Its topic.
         partition: Its number.
-        records: Record batches as fetched; a cut-off last one is ignored.
-        from_offset: First offset wanted, which may be inside a batch.
-        to_offset: First offset not wanted.
+        records: Record batches as fetched; an incomplete last one is ignored.
+        from_offset: First offset to decode, which may be inside a batch.
+        to_offset: Offset to stop before.
     """
 
     topic: str
@@ -59,10 +59,10 @@ class Clipped(NamedTuple):
     """Records of one batch whose timestamps do not fit into microseconds.
 
     Attributes:
-        topic: Their topic.
-        partition: Its partition.
-        offset: Of the first of them.
-        rows: How many.
+        topic: Topic of the records.
+        partition: Partition of the records.
+        offset: Offset of the first of them.
+        rows: Number of records.
     """
 
     topic: str
@@ -78,8 +78,8 @@ class Decoded(NamedTuple):
         batch: The rows, in the order of the fetched batches.
         next_offsets: For each `Fetched`, the offset to continue at. It is past control records and
             past offsets that compaction removed, so it may exceed the last row's by more than one.
-        clipped: Where rows have the nearest timestamp that fits instead of the record's, which is
-            beyond the years -290308 and 294247.
+        clipped: Rows with the nearest timestamp that fits instead of the record's own, which is
+            outside of the years -290308 to 294247.
     """
 
     batch: pa.RecordBatch
@@ -94,7 +94,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
         columns: Names of columns of `SCHEMA_WITH_HEADERS`.
 
     Raises:
-        KeyError: There is no column of a name.
+        KeyError: There is no column with a name.
         LocalProtocolError: A name is repeated.
     """
     if len(set(columns)) < len(columns):
@@ -113,22 +113,22 @@ def decode_to_arrow(
 ) -> Decoded:
     """Decode record batches of any number of partitions into one RecordBatch.
 
-    Transaction markers are left out; batches of aborted transactions are not known here.
+    Transaction markers are left out. Batches of aborted transactions are not detected here.
 
     Args:
         fetched: The batches, by partition.
         include_headers: Whether to include the headers column.
-        columns: The columns to decode, in the desired order; the data of others
-            is neither copied nor kept. None for all, with headers as `include_headers` says.
+        columns: The columns to decode, in the desired order; the data of others is neither copied
+            nor kept. None for all, with headers if `include_headers` says so.
         check_crc: Whether to check each batch's CRC; not needed if it was checked before.
-        max_bytes: The approximate maximum size of the result. At least one batch is decoded; what
-            does not fit stays for a second call with `from_offset` set to the returned
-            `next_offsets`. At most 2 GiB, which is what Arrow's 32-bit offsets reach.
+        max_bytes: The approximate maximum size of the result. At least one batch is decoded; the
+            rest is left for a second call with `from_offset` set to the returned `next_offsets`. At
+            most 2 GiB, the range of Arrow's 32-bit offsets.
         limits: Bounds on each batch.
 
     Raises:
-        RemoteProtocolError: The bytes are not record batches, a CRC does not fit, or a limit is
-            exceeded; it names the partition and the offset.
+        RemoteProtocolError: The bytes are not record batches, a CRC does not match, or a limit is
+            exceeded; the message names the partition and the offset.
     """
     if columns is None:
         schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA

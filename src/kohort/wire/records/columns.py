@@ -1,4 +1,4 @@
-"""Arrow columns to send: the allowed names and types, and access to their buffers."""
+"""Arrow columns to send: valid names and types, and access to their buffers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Source(NamedTuple):
     """The buffers of one array.
 
     Attributes:
-        kind: How its elements are found.
-        offset: Elements before the first.
+        kind: How its elements are stored.
+        offset: Number of elements before the first.
         length: Number of elements.
-        width: Bytes of an element, where all have the same size.
-        buffers: Validity, then those of the kind.
+        width: Size of an element in bytes, if all have the same size.
+        buffers: The validity buffer, then those of the kind.
     """
 
     kind: int
@@ -48,17 +48,17 @@ class Headers(NamedTuple):
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuse a table whose columns are not those of records.
+    """Check that the columns of a table are those of records.
 
     Raises:
-        ValueError: A column is unknown or there twice, or there are no values.
+        ValueError: A column is unknown or repeated, or there is no column of values.
     """
     names = list(schema.names)
     unknown = [name for name in names if name not in KNOWN and name not in IGNORED]
     if unknown:
         raise ValueError(
             f"unknown columns {', '.join(map(repr, unknown))}: records have {', '.join(KNOWN)};"
-            f" {', '.join(IGNORED)} may be there and are ignored"
+            f" {', '.join(IGNORED)} are allowed and ignored"
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -77,7 +77,7 @@ def open_columns(batch: pa.RecordBatch, now_ms: int) -> Columns:
         now_ms: Milliseconds since the epoch, for rows without a timestamp.
 
     Raises:
-        TypeError: A column is of a type that it may not have.
+        TypeError: A column has an unsupported type.
         ValueError: An array is malformed.
     """
     batch.validate()
@@ -101,7 +101,7 @@ def open_columns(batch: pa.RecordBatch, now_ms: int) -> Columns:
 
 
 def complaint(outcome: int, number: int) -> str:
-    """Return the fault of a row that `Columns.check` refused."""
+    """Return the error of a row that `Columns.check` rejected."""
     texts = {
         Outcome.BAD_KEY: "the key's offsets are not inside of its buffer",
         Outcome.BAD_VALUE: "the value's offsets are not inside of its buffer",
@@ -118,7 +118,7 @@ def complaint(outcome: int, number: int) -> str:
 
 
 def _plain(array: pa.Array | None) -> pa.Array | None:
-    """Return an array without dictionary or extension type, and None for one of only nulls."""
+    """Return an array without dictionary or extension type, and None if all elements are null."""
     if array is None or types.is_null(array.type):
         return None
     if isinstance(array, pa.ExtensionArray):
@@ -171,7 +171,7 @@ def _headers(given: pa.Array | None) -> Headers | None:
         lists = Kind.LONG
     else:
         raise _wrong("headers", kind, _HEADERS)
-    # A map is a list of structures of its keys and values, whatever these are called.
+    # A map is a list of structures of its keys and values, under any names.
     elements = pa.ListArray.values.__get__(array) if types.is_map(kind) else array.values
     if not types.is_struct(elements.type) or elements.type.num_fields != 2:
         raise _wrong("headers", kind, _HEADERS)
@@ -190,7 +190,7 @@ def _headers(given: pa.Array | None) -> Headers | None:
 
 
 def _places(kind: pa.DataType, element: pa.StructType) -> tuple[int, int]:
-    """Return where name and value of a header are."""
+    """Return the indexes of a header's name and value."""
     places = element.get_field_index("key"), element.get_field_index("value")
     if min(places) < 0:
         raise _wrong("headers", kind, _HEADERS)

@@ -1,7 +1,7 @@
 """The codecs of record batches, with a bound on the cost of decompression.
 
-The libraries are loaded when a codec is first used: a broker that never meets a compressed batch
-does not pay for them.
+The libraries are loaded when a codec is first used: a broker that never receives a compressed batch
+never loads them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kohort.wire.records.header import Compression
 if TYPE_CHECKING:
     from types import ModuleType
 
-# Java's clients frame snappy as the xerial library does, librdkafka sends one raw block.
+# Java's clients frame snappy as the xerial library does; librdkafka sends one raw block.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK = 32 * 1024
@@ -25,12 +25,12 @@ _XERIAL_BLOCK = 32 * 1024
 _FIRST_GUESS = 64 * 1024
 _GUESSED_RATIO = 4
 
-# The text of cramjam's error when the output does not fit, and only then.
+# The text of cramjam's error if the output does not fit, and only then.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
 def compress(codec: Compression, data: Buffer) -> bytes:
-    """Return `data` compressed as Kafka's own clients do, at the codec's usual level."""
+    """Compress `data` as Kafka's own clients do, at the codec's usual level."""
     if codec is Compression.NONE:
         return bytes(data)
     if codec is Compression.SNAPPY:
@@ -44,8 +44,8 @@ def decompress(codec: Compression, data: Buffer, limits: Limits = DEFAULT_LIMITS
     """Return decompressed data.
 
     Raises:
-        RemoteProtocolError: The bytes are not valid for the codec, or they would become larger
-            than `limits` allow, which is also the most that is ever allocated.
+        RemoteProtocolError: The bytes are not valid for the codec, or the result would be larger
+            than `limits` allow. No more than that is ever allocated.
     """
     if codec is Compression.NONE:
         return memoryview(data)
@@ -81,21 +81,21 @@ def _decompress_growing(codec: Compression, data: Buffer, allowed: int) -> memor
                 raise _corrupt(codec, error) from None
         if size == allowed:
             raise _too_large(codec, len(data), allowed)
-        del out  # before the larger one is made
+        del out  # before the larger one is allocated
         size = min(allowed, 4 * size)
 
 
 def _compress_lz4(data: Buffer) -> bytes:
-    """Compress in lz4's fast mode; Java's clients refuse blocks that refer to earlier ones."""
+    """Compress in lz4's fast mode; Java's clients reject blocks that refer to earlier ones."""
     import cramjam
 
     compressor = cramjam.lz4.Compressor(level=0, block_linked=False)
-    compressor.compress(data if isinstance(data, bytes) else bytes(data))  # it accepts nothing else
+    compressor.compress(data if isinstance(data, bytes) else bytes(data))  # it takes only bytes
     return bytes(compressor.finish())
 
 
 def _compress_snappy(data: Buffer) -> bytes:
-    """Return `data` as xerial frames, which every Kafka client reads."""
+    """Compress `data` to xerial frames, which every Kafka client can read."""
     import cramjam
 
     view = memoryview(data)
@@ -108,7 +108,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, allowed: int) -> memoryview:
-    """Decompress raw or framed blocks; each declares its size, so nothing is allocated in vain."""
+    """Decompress raw or framed blocks; each declares its size, so the exact size is allocated."""
     import cramjam
 
     view = memoryview(data)
@@ -136,7 +136,7 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
         length = int.from_bytes(view[at : at + 4], "big")
         at += 4
         if at + length > len(view):
-            raise RemoteProtocolError(f"snappy frame of {length} bytes is cut off")
+            raise RemoteProtocolError(f"snappy frame of {length} bytes is truncated")
         yield view[at : at + length]
         at += length
 
@@ -148,14 +148,14 @@ def _snappy_size(block: memoryview) -> int:
         size |= (byte & 0x7F) << 7 * position
         if byte < 0x80:
             return size
-    raise RemoteProtocolError("snappy block does not say its size")
+    raise RemoteProtocolError("snappy block without a size")
 
 
 def _corrupt(codec: Compression, error: Exception) -> RemoteProtocolError:
-    return RemoteProtocolError(f"records are not {codec.name.lower()}: {error}")
+    return RemoteProtocolError(f"records are not valid {codec.name.lower()}: {error}")
 
 
 def _too_large(codec: Compression, size: int, allowed: int) -> RemoteProtocolError:
     return RemoteProtocolError(
-        f"{size} bytes of {codec.name.lower()} become more than the {allowed} bytes allowed"
+        f"{size} bytes of {codec.name.lower()} decompress to more than the limit of {allowed} bytes"
     )

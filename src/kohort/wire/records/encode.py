@@ -1,4 +1,4 @@
-"""Record batches from records, and records from batches, as objects."""
+"""Encodes and decodes record batches, from and to objects."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _CONTROL = 0x20
 
 
 class RecordBatchBuilder(RecordWriter):
-    """Collects records into one batch: `append` them, then `build`.
+    """Collects records into one batch: call `append` for each, then `build`.
 
     `append(timestamp, key, value, headers=(), offset=None)` takes milliseconds since the epoch;
-    offsets count up from 0 unless given. `size` is the number of bytes of the records so far,
-    uncompressed and without the batch's header of 61 bytes.
+    without an offset, records are numbered from 0. `size` is the number of bytes of the records so
+    far, uncompressed and without the batch header of 61 bytes.
     """
 
     def build(
@@ -47,14 +47,14 @@ class RecordBatchBuilder(RecordWriter):
         is_transactional: bool = False,
         is_control: bool = False,
     ) -> bytes:
-        """Return the batch of the records appended so far; there must be one.
+        """Return the batch of the appended records, of which there must be at least one.
 
         Args:
             codec: How to compress the records.
-            producer_id: Of an idempotent producer (KIP-98), else -1.
-            producer_epoch: Of that producer.
+            producer_id: Id of an idempotent producer (KIP-98), else -1.
+            producer_epoch: Epoch of that producer.
             base_sequence: Sequence number of the first record.
-            leader_epoch: -1 from a producer; a broker's own batches carry its epoch.
+            leader_epoch: -1 from a producer; a broker's own batches have its epoch.
             timestamp_type: With LOG_APPEND_TIME all records have the largest timestamp.
             is_transactional: Whether the batch belongs to a transaction.
             is_control: Whether the records are transaction markers.
@@ -94,7 +94,7 @@ def encode_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytes:
-    """Return one batch of `records`, at the offsets they have; see `RecordBatchBuilder.build`."""
+    """Encode `records` as one batch, with their offsets; see `RecordBatchBuilder.build`."""
     builder = RecordBatchBuilder()
     for offset, timestamp, key, value, headers in records:
         builder.append(timestamp, key, value, headers, offset)
@@ -113,10 +113,10 @@ def encode_batch(
 def decode_records(
     batch: Buffer, *, check_crc: bool = True, limits: Limits = DEFAULT_LIMITS
 ) -> list[Record]:
-    """Return the records of one whole batch, of a control batch too.
+    """Decode the records of one whole batch, which may be a control batch.
 
     Raises:
-        RemoteProtocolError: The bytes are not a whole batch, the CRC does not fit, or a limit is
+        RemoteProtocolError: The bytes are not a whole batch, the CRC does not match, or a limit is
             exceeded.
     """
     header = parse_header(batch, limits=limits)
@@ -127,7 +127,7 @@ def decode_records(
     if check_crc and not verify_crc(batch):
         raise RemoteProtocolError(f"record batch at offset {header.base_offset} has a wrong CRC")
     if header.record_count == 0:
-        return []  # compaction leaves this of a batch that must be remembered
+        return []  # compaction leaves an empty batch to keep its producer's state
     records = decompress(header.compression, memoryview(batch)[HEADER_SIZE:], limits)
     if header.record_count * MIN_RECORD_SIZE > len(records):
         raise RemoteProtocolError(

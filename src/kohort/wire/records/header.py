@@ -1,8 +1,8 @@
-"""The header of a record batch, format v2, and operations that need the header alone.
+"""The header of a record batch, format v2, and operations that need only the header.
 
-A broker stores and serves batches without looking at their records: it checks the header and the
-CRC, sets the offsets and passes the bytes on. Layout and meaning are those of KIP-98 and of
-"Record Batch" in Kafka's documentation.
+A broker stores and serves batches without decoding their records: it checks header and CRC, sets
+the offsets and passes the bytes on. The format is defined by KIP-98 and in "Record Batch" in
+Kafka's documentation.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kohort.wire.codec.schema import Buffer
 from kohort.wire.records._crc32c import crc32c
 
 HEADER_SIZE = 61
-"""Bytes of a batch before its first record."""
+"""Size of a batch header in bytes."""
 
 LENGTH_END = 12
-"""`batch_length` counts the bytes from here: base offset and length itself are not in it."""
+"""`batch_length` counts from here: the base offset and the length itself are not included."""
 
 CRC_START = 21
-"""The CRC covers the bytes from here, so a broker can set offset and leader epoch without it."""
+"""The CRC covers the bytes from here, so setting offset and leader epoch does not change it."""
 
 MIN_RECORD_SIZE = 7
-"""A record without key, value and headers: six one-byte varints and the attributes."""
+"""Size of a record without key, value and headers: six one-byte varints and the attributes."""
 
 MAX_INT32 = 0x7FFFFFFF
 
@@ -53,7 +53,7 @@ _DELETE_HORIZON = 0x40
 
 
 class Compression(IntEnum):
-    """The compression of a batch's records, by the number in its attributes."""
+    """The compression of a batch's records, by its number in the attributes."""
 
     NONE = 0
     GZIP = 1
@@ -63,17 +63,17 @@ class Compression(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """The clock that a batch's timestamps are from."""
+    """Whose clock the timestamps of a batch are from."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(Struct, frozen=True):
-    """The fields before the records, by Kafka's names.
+    """The header fields, by Kafka's names.
 
     Attributes:
-        base_offset: Offset of the first record the batch was written with.
+        base_offset: Offset of the first record that the batch was written with.
         batch_length: Bytes of the batch after this field.
         partition_leader_epoch: Set by the broker; -1 in a batch from a producer.
         magic: Format version, 2.
@@ -82,10 +82,10 @@ class BatchHeader(Struct, frozen=True):
         last_offset_delta: Last offset minus base offset; kept when compaction removes records.
         base_timestamp: Milliseconds since the epoch that the records' deltas count from.
         max_timestamp: Largest timestamp; the append time when that is the timestamp type.
-        producer_id: Of an idempotent producer (KIP-98), else -1.
-        producer_epoch: Of that producer, else -1.
+        producer_id: Id of an idempotent producer (KIP-98), else -1.
+        producer_epoch: Epoch of that producer, else -1.
         base_sequence: Sequence number of the first record, else -1.
-        record_count: Records that are in the batch.
+        record_count: Number of records in the batch.
     """
 
     base_offset: int
@@ -109,7 +109,7 @@ class BatchHeader(Struct, frozen=True):
 
     @property
     def last_offset(self) -> int:
-        """Last offset of the batch, whether or not its record is still there."""
+        """Last offset of the batch, even if compaction removed its record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -136,27 +136,27 @@ class BatchHeader(Struct, frozen=True):
 
     @property
     def is_control(self) -> bool:
-        """Return whether the records are transaction markers, which are not for applications."""
+        """Return whether the records are transaction markers, which applications do not get."""
         return bool(self.attributes & _CONTROL)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Return whether compaction put its delete horizon into `base_timestamp` (KIP-534)."""
+        """Return whether `base_timestamp` is compaction's delete horizon (KIP-534)."""
         return bool(self.attributes & _DELETE_HORIZON)
 
 
 def parse_header(data: Buffer, offset: int = 0, *, limits: Limits = DEFAULT_LIMITS) -> BatchHeader:
-    """Read the header of the batch that starts at `offset` of `data`.
+    """Decode the header of the batch that starts at `offset` of `data`.
 
-    Only the header must be there; the records may be missing.
+    Only the header need be present; the records may be missing.
 
     Raises:
-        RemoteProtocolError: It is not a v2 batch, or a field has a value that no batch has.
+        RemoteProtocolError: It is not a v2 batch, or a field has an invalid value.
     """
     if len(data) - offset < HEADER_SIZE:
         _check_magic(data, offset)
         raise RemoteProtocolError(
-            f"record batch header of {len(data) - offset} bytes; it has {HEADER_SIZE}"
+            f"record batch header of {len(data) - offset} bytes; its size is {HEADER_SIZE}"
         )
     header = BatchHeader(*_HEADER.unpack_from(data, offset))
     _check(header, limits)
@@ -168,8 +168,8 @@ def iter_batches(
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yield each whole batch of `data` with its header.
 
-    A broker cuts fetched data at a byte count, so an incomplete last batch is left
-    out quietly. The CRC is not checked: see `verify_crc`.
+    A broker truncates fetched data at a byte count, so an incomplete last batch is silently left
+    out. The CRC is not checked: see `verify_crc`.
 
     Raises:
         RemoteProtocolError: As for `parse_header`.
@@ -202,9 +202,9 @@ def with_base_offset(
         batch: One whole batch, as a producer sent it.
         base_offset: Offset of its first record.
         leader_epoch: Leader epoch of the partition.
-        log_append_time: Milliseconds since the epoch when the topic has
-            `message.timestamp.type=LogAppendTime`, else None. Only this touches bytes that the
-            CRC covers, so only this computes it again.
+        log_append_time: Milliseconds since the epoch if the topic has
+            `message.timestamp.type=LogAppendTime`, else None. The CRC covers the timestamps, so
+            only this requires computing it again.
     """
     out = bytearray(batch)
     _OFFSET.pack_into(out, 0, base_offset)
@@ -218,7 +218,7 @@ def with_base_offset(
 
 
 def _check_magic(data: Buffer, offset: int) -> None:
-    """Raise for a batch of an old format, whose header may be shorter than ours."""
+    """Raise an error for a batch of an old format, whose header may be shorter."""
     if len(data) - offset > _MAGIC_AT:
         magic: int = _PREFIX.unpack_from(data, offset)[3]
         if magic != 2:
@@ -229,9 +229,9 @@ def _magic_message(magic: int) -> str:
     if magic in (0, 1):
         return (
             f"messages in the old format v{magic} (before Kafka 0.11); only record batches v2 are"
-            " read. Rewrite the topic with a current producer"
+            " supported. Rewrite the topic with a current producer"
         )
-    return f"record batch has magic {magic}; only 2 is known"
+    return f"record batch has magic {magic}; only 2 is supported"
 
 
 def _check(header: BatchHeader, limits: Limits) -> None:

@@ -1,4 +1,4 @@
-"""Transaction markers: the control batch that ends a transaction in one partition (KIP-98)."""
+"""Transaction markers: control batches that end a transaction in one partition (KIP-98)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ABORT, _COMMIT = 0, 1
 
 
 class Marker(Struct, frozen=True):
-    """The end of a transaction.
+    """A transaction marker.
 
     Attributes:
         producer_id: The producer whose transaction ends.
-        producer_epoch: Its epoch; batches of earlier ones are refused from here on.
+        producer_epoch: Its epoch; batches of earlier epochs are refused after the marker.
         committed: Whether its records are committed.
     """
 
@@ -31,11 +31,11 @@ class Marker(Struct, frozen=True):
 
 
 def encode_marker(marker: Marker, timestamp: int) -> bytes:
-    """Return a control batch of one record at offset 0, of a coordinator with epoch 0.
+    """Encode a control batch with one record at offset 0, of a coordinator with epoch 0.
 
     Args:
         marker: The marker.
-        timestamp: Milliseconds since 1970.
+        timestamp: Milliseconds since the epoch.
     """
     key = _KEY.pack(0, _COMMIT if marker.committed else _ABORT)
     return encode_batch(
@@ -48,13 +48,13 @@ def encode_marker(marker: Marker, timestamp: int) -> bytes:
 
 
 def committed_by(batch: Buffer) -> bool | None:
-    """Return whether a control batch commits or aborts; None: it is of another kind.
+    """Return whether a control batch commits or aborts; None if it is of another kind.
 
     Raises:
-        RemoteProtocolError: It is no batch of one sound control record.
+        RemoteProtocolError: It does not consist of one valid control record.
     """
     records = decode_records(batch)
     if len(records) != 1 or records[0].key is None or len(records[0].key) < _KEY.size:
-        raise RemoteProtocolError("a control batch has one record, whose key says its type")
+        raise RemoteProtocolError("a control batch must have one record, with its type in the key")
     kind = _KEY.unpack_from(records[0].key)[1]
     return {_ABORT: False, _COMMIT: True}.get(kind)
