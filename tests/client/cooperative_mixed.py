@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import confluent_kafka
 
-from kohort.group.member.classic.machine import MemberState
+from kohort.group.member.classic.machine import ClassicMemberState
 from kohort.types import TopicPartition
 from tests.client.cooperative_scenarios import cooperative, state_of
 from tests.client.group_scenarios import Notes, poll_until
@@ -138,7 +138,7 @@ async def each_record_is_read_once(
         await poll_until(lambda: {*seen, *other.seen} == everything, ours, seen=seen)
         await asyncio.to_thread(other.stop)
         await poll_until(lambda: len(ours.assignment()) == PARTITIONS, ours, seen=seen)
-        await poll_until(lambda: state_of(ours) is MemberState.STABLE, ours, seen=seen)
+        await poll_until(lambda: state_of(ours) is ClassicMemberState.STABLE, ours, seen=seen)
         everything |= produce(bootstrap, topic, 80)
         await poll_until(lambda: {*seen, *other.seen} == everything, ours, seen=seen)
     finally:

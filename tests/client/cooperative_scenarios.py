@@ -14,7 +14,7 @@ import pytest
 from kohort.client import AsyncConsumer
 from kohort.client.consumer.listener import Told
 from kohort.errors import KafkaError, LocalProtocolError
-from kohort.group.member.classic.machine import MemberState
+from kohort.group.member.classic.machine import ClassicMemberState
 from kohort.types import OffsetAndMetadata, TopicPartition
 from tests.client.group_scenarios import (
     Notes,
@@ -41,18 +41,20 @@ def cooperative(bootstrap: str, group: str, **settings: object) -> AsyncConsumer
     return member(bootstrap, group, **(strategy | settings))
 
 
-def state_of(consumer: AsyncConsumer) -> MemberState:
+def state_of(consumer: AsyncConsumer) -> ClassicMemberState:
     membership = consumer._core.membership
     assert membership is not None
     state = membership.member.state
-    assert isinstance(state, MemberState)
+    assert isinstance(state, ClassicMemberState)
     return state
 
 
 def is_at_rest(members: list[AsyncConsumer]) -> bool:
     """Whether no member is in a rebalance, or knows less than the others."""
     states = {state_of(each) for each in members}
-    return states == {MemberState.STABLE} and len({each.generation_id for each in members}) == 1
+    return (
+        states == {ClassicMemberState.STABLE} and len({each.generation_id for each in members}) == 1
+    )
 
 
 @scenario
@@ -114,15 +116,17 @@ async def kept_partitions_deliver_during_a_rebalance(bootstrap: str) -> None:
     slow.subscribe([topic])  # now it has to give up the other topic, and does not
     await poll_until(lambda: holds.told[-1][0] == "revoked", reader, slow)
     reader.enforce_rebalance("to have one")
-    await poll_until(lambda: state_of(reader) is MemberState.PREPARING_REBALANCE, reader, slow)
+    await poll_until(
+        lambda: state_of(reader) is ClassicMemberState.PREPARING_REBALANCE, reader, slow
+    )
     for partition in sorted(kept):
         foreign.produce(bootstrap, topic, [b"during"], partition.partition)
     seen: list[bytes] = []
     await poll_until(lambda: len(seen) == len(kept), reader, slow, seen=seen)
-    assert state_of(reader) is MemberState.PREPARING_REBALANCE
+    assert state_of(reader) is ClassicMemberState.PREPARING_REBALANCE
     assert reader.assignment() == kept
     await reader.commit()
-    assert state_of(reader) is MemberState.PREPARING_REBALANCE
+    assert state_of(reader) is ClassicMemberState.PREPARING_REBALANCE
     stored = await reader.committed(*kept)
     assert {each: at.offset for each, at in stored.items()} == dict.fromkeys(kept, 1)
     holds.done.set_result(None)
@@ -231,7 +235,7 @@ async def what_a_member_measures(bootstrap: str) -> None:
     await poll_until(lambda: len(first.assignment()) == 2, first)
     second.subscribe([topic])
     await poll_until(lambda: is_shared([first, second], topic, 2), first, second)
-    await poll_until(lambda: state_of(first) is MemberState.STABLE, first, second)
+    await poll_until(lambda: state_of(first) is ClassicMemberState.STABLE, first, second)
     await first.commit(dict.fromkeys(first.assignment(), OffsetAndMetadata(0)))
     found = first.metrics()["consumer-coordinator-metrics"]
     assert found["assigned-partitions"] == 1

@@ -12,14 +12,13 @@ import pytest
 
 import outcomes
 from kohort.group.coordinator.classic.table import CLASSIC_GROUP
-from kohort.group.coordinator.consumer.state.group import GroupState
-from kohort.group.coordinator.consumer.state.group import MemberState as ConsumerState
+from kohort.group.coordinator.consumer.state.group import GroupState, MemberState
 from kohort.group.coordinator.dispatch import requests
 from kohort.group.coordinator.draft.group import DraftState
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.coordinator.session import Lifecycle
-from kohort.group.member.classic.machine import MemberState
-from kohort.group.member.consumer.machine import MemberState as ConsumerMemberState
+from kohort.group.member.classic.machine import ClassicMemberState
+from kohort.group.member.consumer.machine import ConsumerMemberState
 from kohort.group.member.draft.machine import DraftMemberState
 from tests.group.outcomes import (
     consumer_group,
@@ -64,11 +63,11 @@ def test_consumer_groups_are_asked_in_every_state() -> None:
             states.add(group.state)
             members |= {each.state for each in group.members.values()}
     assert states == set(GroupState)
-    assert members == set(ConsumerState) - {ConsumerState.UNKNOWN}
+    assert members == set(MemberState) - {MemberState.UNKNOWN}
 
 
 def test_members_are_asked_in_every_state() -> None:
-    assert set(member.SITUATIONS) == set(MemberState)
+    assert set(member.SITUATIONS) == set(ClassicMemberState)
     assert set(consumer_member.SITUATIONS) == set(ConsumerMemberState)
     drafts = {draft_member.state_of(situation) for situation in draft_member.SITUATIONS}
     assert drafts == set(DraftMemberState)

@@ -15,9 +15,9 @@ from kohort.group.coordinator.classic.table import CLASSIC_GROUP
 from kohort.group.coordinator.draft.table import DRAFT_GROUP
 from kohort.group.coordinator.lifecycle import SHARD
 from kohort.group.machine import Table, TableError, row
-from kohort.group.member.classic.session import MemberState
+from kohort.group.member.classic.session import ClassicMemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
-from kohort.group.member.consumer.session import MemberState as ConsumerState
+from kohort.group.member.consumer.session import ConsumerMemberState
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.draft.table import DRAFT_MEMBER
 from kohort.group.transactions.table import TRANSACTION
@@ -47,8 +47,8 @@ def test_every_state_answers_every_trigger(table: Table[Any, Any]) -> None:
     [
         (CLASSIC_GROUP, GroupState.DEAD),
         (TRANSACTION, TransactionState.DEAD),
-        (CLASSIC_MEMBER, MemberState.UNSUBSCRIBED),
-        (CONSUMER_MEMBER, ConsumerState.UNSUBSCRIBED),
+        (CLASSIC_MEMBER, ClassicMemberState.UNSUBSCRIBED),
+        (CONSUMER_MEMBER, ConsumerMemberState.UNSUBSCRIBED),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

@@ -7,7 +7,7 @@ from functools import partial
 
 from kohort.errors import ErrorCode
 from kohort.group.member.commits import CommitIdentity
-from kohort.group.member.consumer.machine import ConsumerMember, MemberState
+from kohort.group.member.consumer.machine import ConsumerMember, ConsumerMemberState
 from kohort.group.member.consumer.session import MemberSession
 from kohort.group.member.events import (
     CallbackDone,
@@ -34,7 +34,7 @@ from tests.group.member.consumer.consumer_member import (
 )
 from tests.group.outcomes.parts import NOBODY_KNOWS, Case, clocks, common_cases, outcome
 
-S = MemberState
+S = ConsumerMemberState
 CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
@@ -94,7 +94,7 @@ def fatal() -> Stage:
     return stage
 
 
-SITUATIONS: dict[MemberState, Callable[[], Stage]] = {
+SITUATIONS: dict[ConsumerMemberState, Callable[[], Stage]] = {
     S.UNSUBSCRIBED: Stage,
     S.JOINING: joining,
     S.RECONCILING: lambda: reconciling(1, 2),

@@ -8,7 +8,7 @@ from functools import partial
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.refusals import join_refused, sync_refused
 from kohort.group.effects import Send
-from kohort.group.member.classic.machine import ClassicMember, MemberSession, MemberState
+from kohort.group.member.classic.machine import ClassicMember, ClassicMemberState, MemberSession
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
@@ -39,7 +39,7 @@ from tests.group.outcomes.parts import (
 )
 from tests.group.together.world import Application, World
 
-S = MemberState
+S = ClassicMemberState
 CODES = (
     ErrorCode.NONE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -54,7 +54,7 @@ CODES = (
 )
 
 
-def until(state: MemberState, *events: MemberEvent) -> tuple[World, Application]:
+def until(state: ClassicMemberState, *events: MemberEvent) -> tuple[World, Application]:
     """One member of a group of its own, told some events once stable, driven until a state."""
     world = World()
     north = world.start("north")
@@ -79,7 +79,7 @@ def stale() -> tuple[World, Application]:
     return world, north
 
 
-SITUATIONS: dict[MemberState, Callable[[], tuple[World, Application]]] = {
+SITUATIONS: dict[ClassicMemberState, Callable[[], tuple[World, Application]]] = {
     S.UNSUBSCRIBED: lambda: until(S.UNSUBSCRIBED),
     S.UNJOINED: lambda: until(S.UNJOINED),
     S.PREPARING_REBALANCE: lambda: until(S.PREPARING_REBALANCE),

@@ -18,7 +18,7 @@ from hypothesis.stateful import invariant, rule
 from kohort.group.assignors import Assignor, RangeAssignor
 from kohort.group.coordinator.classic.group import GroupState
 from kohort.group.events import Assigned, GroupDeleted
-from kohort.group.member.classic.machine import ClassicMember, MemberState
+from kohort.group.member.classic.machine import ClassicMember, ClassicMemberState
 from kohort.group.member.events import RejoinAsked, Subscribed
 from tests.group.together.storm import INDEX, NAMES, TOPIC_SETS, TOPICS, TROUBLES, Deed, GroupStorm
 from tests.group.together.world import GROUP, Application, World
@@ -48,7 +48,7 @@ class Chaos(GroupStorm[ClassicMember]):
         application = self.some(index)
         if application is None or not self.is_open(application):
             return
-        if application.member.state is not MemberState.UNSUBSCRIBED:
+        if application.member.state is not ClassicMemberState.UNSUBSCRIBED:
             self.world.tell(application, RejoinAsked("because"))
 
     def deeds(self, chance: random.Random) -> list[Deed]:

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kohort.group.member.consumer.machine import MemberState
+from kohort.group.member.consumer.machine import ConsumerMemberState
 from kohort.group.member.events import Closing, Polled, Subscribed, Unsubscribed
 from tests.group.together.consumer_world import ConsumerWorld, Player
 
@@ -131,7 +131,7 @@ class Storm(RuleBasedStateMachine):
             owned = {partition.partition for partition in self.world.owners()}
             assert owned == set(range(self.flights))
             states = {player.stage.state() for player in self.world.players.values()}
-            assert states == {MemberState.STABLE}
+            assert states == {ConsumerMemberState.STABLE}
 
 
 TestStorm = Storm.TestCase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.group.member.consumer.machine import MemberState
+from kohort.group.member.consumer.machine import ConsumerMemberState
 from kohort.group.member.events import Closing, Polled, Subscribed
 from kohort.types import TopicPartition
 from tests.group.together.consumer_world import ConsumerWorld, Player
@@ -72,7 +72,7 @@ def test_l35_a_member_that_was_silent_for_too_long_loses_and_comes_back() -> Non
     assert shares(world) == [2, 2]
     lost = {partition for _, partitions in east.stage.words[1:] for partition in partitions}
     assert had <= lost
-    assert east.stage.state() is MemberState.STABLE
+    assert east.stage.state() is ConsumerMemberState.STABLE
 
 
 def test_l32_a_topic_that_grows_is_shared_anew() -> None:

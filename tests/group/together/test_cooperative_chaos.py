@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import rule
 
 from kohort.group.assignors import Assignor, RangeAssignor
-from kohort.group.member.classic.session import MemberState
+from kohort.group.member.classic.session import ClassicMemberState
 from kohort.group.member.events import Closing, RejoinAsked, Subscribed
 from tests.group.together.cooperative import Keep
 from tests.group.together.test_chaos import Chaos
@@ -45,7 +45,7 @@ class BouncingChaos(Chaos):
         # next rebalance: without one it would refuse who comes back with only the other one.
         for application in self.world.applications.values():
             application.deferring, application.reachable = False, True
-            if application.member.state is MemberState.STABLE:
+            if application.member.state is ClassicMemberState.STABLE:
                 self.world.tell(application, RejoinAsked("before the bounce"))
         self.world.advance(75_000)
         self.step = max(0, min(self.step + (1 if up else -1), len(STEPS) - 1))

@@ -12,7 +12,7 @@ from kohort.group.assignors import Assignor, ClusterView, CooperativeStickyAssig
 from kohort.group.effects import AssignmentJob
 from kohort.group.events import Ownership
 from kohort.group.member import leader
-from kohort.group.member.classic.machine import MemberState
+from kohort.group.member.classic.machine import ClassicMemberState
 from kohort.group.member.events import RejoinAsked, ResponseArrived, Subscribed
 from kohort.group.subscription import (
     decode_assignment,
@@ -79,7 +79,7 @@ def test_l5_an_assignment_that_is_garbage_is_reported_and_takes_nothing_away() -
     world.settle()
     kept = north.member.assigned
     world.tell(north, RejoinAsked(""))
-    while north.member.state is not MemberState.COMPLETING_REBALANCE or not north.requests:
+    while north.member.state is not ClassicMemberState.COMPLETING_REBALANCE or not north.requests:
         world.work(north)
     send = north.requests.popleft()
     garbage = SyncGroupResponse(error_code=0, assignment=b"\x00\x01\xff")

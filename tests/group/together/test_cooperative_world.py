@@ -6,7 +6,7 @@ import pytest
 
 from kohort.group.assignors import Assignor, RangeAssignor
 from kohort.group.events import GenerationStarted, Ownership
-from kohort.group.member.classic.machine import MemberState
+from kohort.group.member.classic.machine import ClassicMemberState
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import Closing, RejoinAsked, Subscribed
 from kohort.types import TopicPartition
@@ -101,7 +101,7 @@ def test_kip_429_an_eager_newcomer_is_refused_and_the_group_lives() -> None:
     generation = members[0].member.generation_id
     stranger = join(world, "east", RangeAssignor())
     world.settle()
-    assert stranger.member.state is MemberState.FATAL
+    assert stranger.member.state is ClassicMemberState.FATAL
     assert "INCONSISTENT_GROUP_PROTOCOL" in str(stranger.raised)
     world.kill("east")
     world.advance(12_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.group.events import GenerationStarted, MemberLeft, Ownership
-from kohort.group.member.classic.machine import MemberState
+from kohort.group.member.classic.machine import ClassicMemberState
 from kohort.group.member.events import Closing, Polled, RejoinAsked, Subscribed, Unsubscribed
 from kohort.types import TopicPartition
 from tests.group.together.world import Application, World
@@ -54,7 +54,7 @@ def test_l7_closing_gives_up_then_leaves_and_others_take_over() -> None:
     owned = south.member.assigned
     world.tell(south, Closing())
     world.settle()
-    assert south.member.state is MemberState.CLOSED
+    assert south.member.state is ClassicMemberState.CLOSED
     assert south.words[-1] == (Ownership.REVOKED, owned)
     world.advance(3_000)
     assert north.member.assigned == partitions(*range(8))
@@ -68,7 +68,7 @@ def test_c33_l7_a_static_member_does_not_leave_and_returns_without_a_rebalance()
     owned, generation = south.member.assigned, south.member.generation_id
     world.tell(south, Closing())
     world.settle()
-    assert south.member.state is MemberState.CLOSED
+    assert south.member.state is ClassicMemberState.CLOSED
     world.kill("south")
     world.advance(2_000)
     (again,) = joined(world, "south", instance="s")
@@ -96,7 +96,7 @@ def test_l7_an_application_that_does_not_poll_leaves_and_loses_when_it_comes_bac
     for _ in range(130):
         world.tell(north, Polled())
         world.advance(500, poll=False)
-    assert south.member.state is MemberState.STALE
+    assert south.member.state is ClassicMemberState.STALE
     assert north.member.assigned == partitions(*range(8))
     world.tell(south, Polled())
     world.settle()
@@ -111,7 +111,7 @@ def test_a_deferred_revocation_keeps_the_membership_alive() -> None:
     north.deferring = True
     (south,) = joined(world, "south")
     world.advance(40_000)  # four session timeouts, less than the rebalance timeout
-    assert north.member.state is MemberState.REVOKING
+    assert north.member.state is ClassicMemberState.REVOKING
     assert north.member.generation_id == 1
     north.deferring = False
     world.advance(1_000)
@@ -135,7 +135,7 @@ def test_unsubscribing_leaves_and_subscribing_joins_again() -> None:
     world.advance(4_000)
     world.tell(north, Unsubscribed())
     world.settle()
-    assert north.member.state is MemberState.UNSUBSCRIBED
+    assert north.member.state is ClassicMemberState.UNSUBSCRIBED
     world.advance(4_000)
     assert len(south.member.assigned) == 8
     world.tell(north, Subscribed(FLIGHTS))

@@ -8,7 +8,7 @@ from kohort.errors import LocalProtocolError
 from kohort.group.assignors import Assignor, ClusterView, RangeAssignor
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.member import leader
-from kohort.group.member.classic.machine import ClassicMember, MemberState
+from kohort.group.member.classic.machine import ClassicMember, ClassicMemberState
 from kohort.group.member.events import JobDone
 from tests.group.together.network import GROUP, WALL, Connected, Network
 
@@ -38,4 +38,6 @@ class World(Network[ClassicMember]):
             self.tell(application, JobDone(job.token, assignments))
 
     def everybody_is_stable(self) -> bool:
-        return all(entry.member.state is MemberState.STABLE for entry in self.applications.values())
+        return all(
+            entry.member.state is ClassicMemberState.STABLE for entry in self.applications.values()
+        )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
-from kohort.group.member.classic.machine import ClassicMember, MemberSession, MemberState
+from kohort.group.member.classic.machine import ClassicMember, ClassicMemberState, MemberSession
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberEvent, RejoinAsked
 from tests.simulation.exploring.state import GROUP, Coordinator, GroupProtocol, MemberKind
 
 _AT_REST = (GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD)
-_SETTLED = (MemberState.STABLE, MemberState.ASSIGNING)
+_SETTLED = (ClassicMemberState.STABLE, ClassicMemberState.ASSIGNING)
 
 
 def classic(assignor: str) -> GroupProtocol:
@@ -37,8 +37,8 @@ def _group(coordinator: Coordinator) -> ClassicGroup:
 
 
 def _can_close(session: MemberSession) -> bool:
-    leaving = session.state is MemberState.LEAVING
-    return session.after_leaving is MemberState.CLOSED and not leaving
+    leaving = session.state is ClassicMemberState.LEAVING
+    return session.after_leaving is ClassicMemberState.CLOSED and not leaving
 
 
 def _calls(session: MemberSession) -> tuple[tuple[str, MemberEvent], ...]:

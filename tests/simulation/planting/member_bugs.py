@@ -11,7 +11,7 @@ from kohort.group.effects import Send
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
 from kohort.group.member.classic import calls, join
-from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, ClassicMemberState
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
@@ -50,7 +50,7 @@ def _join_without_revoking(decision: ClassicMemberDecision, _answer: object) -> 
 
 def _revoke_and_join(decision: ClassicMemberDecision, answer: object) -> None:
     join.rejoin(decision, "the group is rebalancing")
-    if decision.state is MemberState.REVOKING:
+    if decision.state is ClassicMemberState.REVOKING:
         join.send_join(decision)
     del answer
 
@@ -113,7 +113,7 @@ def _settle_without_rejoining(decision: ClassicMemberDecision, done: CallbackDon
 
 def _settle_and_rejoin(decision: ClassicMemberDecision, done: CallbackDone) -> None:
     calls.assigned(decision, done)
-    if decision.state is MemberState.STABLE:
+    if decision.state is ClassicMemberState.STABLE:
         join.rejoin(decision, "to be sure")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kohort import AsyncProducer
-from kohort.group.member.classic.session import MemberState
+from kohort.group.member.classic.session import ClassicMemberState
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import TaskFailedError
@@ -112,7 +112,7 @@ async def _stop_while_the_group_waits(case: Case, monkeypatch: pytest.MonkeyPatc
         running(application, case.address, SETTINGS) as second,
     ):
         await second.until(lambda: runs(second, TASKS // 2) and runs(first, TASKS // 2))
-        await first.until(lambda: is_in(first, MemberState.STABLE))
+        await first.until(lambda: is_in(first, ClassicMemberState.STABLE))
         assert second.instance._owning is not None
         assignor = second.instance._owning.assignor
         say = assignor.subscription_user_data
@@ -125,11 +125,11 @@ async def _stop_while_the_group_waits(case: Case, monkeypatch: pytest.MonkeyPatc
         try:
             consumer: Any = first.instance._consumer
             consumer.enforce_rebalance("to have one")
-            await first.until(lambda: is_in(first, MemberState.PREPARING_REBALANCE))
+            await first.until(lambda: is_in(first, ClassicMemberState.PREPARING_REBALANCE))
             await first.until(lambda: len(committed_of(first)) == TASKS // 2)
             before = committed_of(first)
             await first.until(lambda: all(now > then for now, then in pairs(first, before)))
-            assert is_in(first, MemberState.PREPARING_REBALANCE)
+            assert is_in(first, ClassicMemberState.PREPARING_REBALANCE)
             first.instance.stop()
         finally:
             may_join.set()
@@ -138,7 +138,7 @@ async def _stop_while_the_group_waits(case: Case, monkeypatch: pytest.MonkeyPatc
         await case.check_exact()
 
 
-def is_in(one: Running, state: MemberState) -> bool:
+def is_in(one: Running, state: ClassicMemberState) -> bool:
     """Whether the member of an instance is in a state."""
     consumer: Any = one.instance._consumer
     return consumer._core.membership.member.state is state

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.events import Ownership
-from kohort.group.member.consumer.session import MemberSession, MemberState
+from kohort.group.member.consumer.session import ConsumerMemberState, MemberSession
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     LOOKUP_DUE,
@@ -55,7 +55,7 @@ from kohort.wire.messages.consumer_group import (
 if TYPE_CHECKING:
     from kohort.simulation.groups.world import World
 
-S = MemberState
+S = ConsumerMemberState
 _JOINED = (S.JOINING, S.RECONCILING, S.ACKNOWLEDGING, S.STABLE)
 _LIVE = (*_JOINED, S.PREPARE_LEAVING)
 _GONE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from kohort.errors import ErrorCode
 from kohort.group.effects import SubscriptionJob
 from kohort.group.events import Ownership
-from kohort.group.member.classic.session import MemberSession, MemberState
+from kohort.group.member.classic.session import ClassicMemberState, MemberSession
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
@@ -69,7 +69,7 @@ from kohort.wire.messages.membership import (
 if TYPE_CHECKING:
     from kohort.simulation.groups.world import World
 
-S = MemberState
+S = ClassicMemberState
 
 _JOINED = (
     S.UNJOINED,

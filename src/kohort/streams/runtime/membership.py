@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from kohort.client import AsyncConsumer
 from kohort.client.consumer.aio import internals_of
 from kohort.errors import ConfigError
-from kohort.group.member.classic.session import MemberState
+from kohort.group.member.classic.session import ClassicMemberState
 from kohort.region.settings import ClientSettings
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.runtime.interface import Application
@@ -53,7 +53,10 @@ def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
     Its claim there has the same effect. A request would lead to one more rebalance after that.
     """
     membership = internals_of(consumer).core.membership
-    if membership is None or membership.member.session.state is not MemberState.PREPARING_REBALANCE:
+    if (
+        membership is None
+        or membership.member.session.state is not ClassicMemberState.PREPARING_REBALANCE
+    ):
         consumer.enforce_rebalance(reason)
 
 

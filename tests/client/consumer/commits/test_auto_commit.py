@@ -8,7 +8,7 @@ import pytest
 
 from kohort.client.config.definitions import ConsumerConfig, make
 from kohort.client.consumer.commits.auto_commit import leaving_ms
-from kohort.group.member.classic.machine import MemberState
+from kohort.group.member.classic.machine import ClassicMemberState
 from kohort.group.subscription import Subscription, encode_subscription
 from kohort.wire.messages.membership import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.broker.peer import Peer
@@ -169,12 +169,12 @@ async def test_l32_who_closes_in_a_cooperative_rebalance_commits_what_it_still_h
         _join_and_be_silent(c, peer)
         # Its share is given up, so there is one more rebalance, in which it does not join.
         await c.poll_until(lambda: len(subject.assignment()) < PARTITIONS)
-        await c.poll_until(lambda: state_of(subject) is MemberState.PREPARING_REBALANCE)
+        await c.poll_until(lambda: state_of(subject) is ClassicMemberState.PREPARING_REBALANCE)
         kept = {each.partition for each in subject.assignment()}
         c.seen.clear()
         c.produce()
         await c.poll_until(lambda: len(c.seen) == len(kept) * RECORDS)
-        assert state_of(subject) is MemberState.PREPARING_REBALANCE
+        assert state_of(subject) is ClassicMemberState.PREPARING_REBALANCE
         c.members.remove(subject)
         await subject.close()
         peer.socket.close()

@@ -9,7 +9,7 @@ from kohort.group.assignors import Assignor, RangeAssignor
 from kohort.group.coordinator.refusals import join_refused, sync_refused
 from kohort.group.effects import AssignmentJob
 from kohort.group.events import Ownership, OwnershipChanged
-from kohort.group.member.classic.machine import MemberState
+from kohort.group.member.classic.machine import ClassicMemberState
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.events import (
     CallbackDone,
@@ -36,7 +36,7 @@ from tests.group.together.cooperative import Keep
 from tests.group.together.world import GROUP, Application, World
 
 FLIGHTS, BOTH = frozenset({"flights"}), frozenset({"flights", "delays"})
-S = MemberState
+S = ClassicMemberState
 ASSIGNED, REVOKED, LOST = Ownership.ASSIGNED, Ownership.REVOKED, Ownership.LOST
 
 
@@ -71,11 +71,11 @@ def two() -> tuple[World, Application, Application]:
     return world, north, south
 
 
-def state(application: Application) -> MemberState:
+def state(application: Application) -> ClassicMemberState:
     return application.member.session.state
 
 
-def until(world: World, application: Application, state: MemberState) -> None:
+def until(world: World, application: Application, state: ClassicMemberState) -> None:
     """Let one member work, the other ones being faster, until it is in a state."""
     for _ in range(100):
         if application.member.state is state:

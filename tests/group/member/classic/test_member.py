@@ -9,7 +9,7 @@ from kohort.group.assignors import Assignor, RangeAssignor
 from kohort.group.assignors.interface import RebalanceProtocol
 from kohort.group.coordinator.refusals import join_refused, sync_refused
 from kohort.group.events import Ownership
-from kohort.group.member.classic.machine import ClassicMember, MemberState
+from kohort.group.member.classic.machine import ClassicMember, ClassicMemberState
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import (
@@ -37,11 +37,11 @@ from kohort.wire.messages.membership import (
 from tests.group.together.world import Application, World
 
 FLIGHTS = frozenset({"flights"})
-S = MemberState
+S = ClassicMemberState
 REJOINED = S.PREPARING_REBALANCE
 
 
-def alone(*states: MemberState) -> tuple[World, Application]:
+def alone(*states: ClassicMemberState) -> tuple[World, Application]:
     """One member, driven until it is in one of the states."""
     world = World()
     north = world.start("north")
@@ -79,7 +79,7 @@ JOIN = {
 
 
 @pytest.mark.parametrize(("code", "state"), JOIN.items())
-def test_l10_errors_of_join(code: ErrorCode, state: MemberState) -> None:
+def test_l10_errors_of_join(code: ErrorCode, state: ClassicMemberState) -> None:
     world, north = alone(REJOINED)
     send = north.requests[0].request
     assert isinstance(send, JoinGroupRequest)
@@ -115,7 +115,7 @@ SYNC = {
 
 
 @pytest.mark.parametrize(("code", "after"), SYNC.items())
-def test_l10_errors_of_sync(code: ErrorCode, after: tuple[MemberState, bool]) -> None:
+def test_l10_errors_of_sync(code: ErrorCode, after: tuple[ClassicMemberState, bool]) -> None:
     world, north = alone(S.COMPLETING_REBALANCE)
     world.run_job(north)
     assert isinstance(north.requests[0].request, SyncGroupRequest)
@@ -137,7 +137,7 @@ HEARTBEAT = {
 @pytest.mark.parametrize("by_commit", [False, True])
 @pytest.mark.parametrize(("code", "after"), HEARTBEAT.items())
 def test_l10_l11_errors_of_heartbeat_and_commit(
-    code: ErrorCode, after: tuple[MemberState, bool], by_commit: bool
+    code: ErrorCode, after: tuple[ClassicMemberState, bool], by_commit: bool
 ) -> None:
     """U5: who is not known any more joins again, and does not lock up (aiokafka #575, #727)."""
     world, north = alone(S.STABLE)

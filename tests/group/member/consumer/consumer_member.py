@@ -10,7 +10,7 @@ from kohort.group.assignors import Assignor
 from kohort.group.effects import Callback, MemberJob, Send
 from kohort.group.events import GroupEvent, Ownership
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.consumer.machine import ConsumerMember, MemberState
+from kohort.group.member.consumer.machine import ConsumerMember, ConsumerMemberState
 from kohort.group.member.events import (
     CallbackDone,
     CoordinatorKnown,
@@ -76,7 +76,7 @@ class Stage:
         self.believes: set[TopicPartition] = set()
         self.words: list[tuple[Ownership, frozenset[TopicPartition]]] = []
 
-    def state(self) -> MemberState:
+    def state(self) -> ConsumerMemberState:
         return self.member.session.state
 
     @property
@@ -158,7 +158,7 @@ def joining(stage: Stage | None = None, topics: frozenset[str] = frozenset({"fli
     stage.tell(Subscribed(topics))
     stage.tell(Polled())
     stage.find()
-    assert stage.state() is MemberState.JOINING
+    assert stage.state() is ConsumerMemberState.JOINING
     return stage
 
 
@@ -168,7 +168,7 @@ def stable(*numbers: int, stage: Stage | None = None, epoch: int = 1) -> Stage:
     stage.answer(epoch, assignment(*numbers))
     stage.called()
     stage.answer(epoch)
-    assert stage.state() is MemberState.STABLE
+    assert stage.state() is ConsumerMemberState.STABLE
     assert not stage.requests
     stage.words.clear()
     return stage
@@ -179,6 +179,6 @@ def reconciling(*numbers: int) -> Stage:
     stage = stable(0, 1)
     stage.wait(INTERVAL_MS)
     stage.answer(2, assignment(*numbers))
-    assert stage.state() is MemberState.RECONCILING
+    assert stage.state() is ConsumerMemberState.RECONCILING
     assert stage.callbacks
     return stage

@@ -22,7 +22,7 @@ from kohort.group.events import AssignorUnsupported, Ownership
 from kohort.group.member import leader
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer import client_assignors
-from kohort.group.member.consumer.machine import ConsumerMember, MemberSession, MemberState
+from kohort.group.member.consumer.machine import ConsumerMember, ConsumerMemberState, MemberSession
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
@@ -312,7 +312,7 @@ def test_k61_an_assignor_that_raises_is_reported() -> None:
     assert (request.error, request.members) == (1, ())
     stage.installed()
     assert not stage.is_computing
-    assert stage.member.state is not MemberState.FATAL
+    assert stage.member.state is not ConsumerMemberState.FATAL
 
 
 def test_k61_an_assignor_that_gives_away_what_is_not_there_is_reported() -> None:

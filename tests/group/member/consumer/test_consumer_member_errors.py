@@ -7,7 +7,7 @@ import pytest
 from kohort.errors import CommitFailedError, ErrorCode, KafkaError, LocalProtocolError
 from kohort.group.events import Ownership
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
-from kohort.group.member.consumer.machine import MemberState
+from kohort.group.member.consumer.machine import ConsumerMemberState
 from kohort.group.member.events import (
     CommitAnswered,
     CoordinatorLost,
@@ -30,7 +30,7 @@ from tests.group.member.consumer.consumer_member import (
     stable,
 )
 
-S = MemberState
+S = ConsumerMemberState
 LOST = Ownership.LOST
 
 FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -54,7 +54,7 @@ FATAL = (
 )
 
 
-def beating(state: MemberState) -> Stage:
+def beating(state: ConsumerMemberState) -> Stage:
     """A member in that state, with a heartbeat on its way."""
     if state is S.JOINING:
         return joining()
@@ -81,7 +81,7 @@ MEMBERS = (S.JOINING, S.RECONCILING, S.ACKNOWLEDGING, S.STABLE, S.PREPARE_LEAVIN
 @pytest.mark.parametrize("code", FENCED)
 @pytest.mark.parametrize("state", [S.RECONCILING, S.ACKNOWLEDGING, S.STABLE])
 def test_l35_who_is_removed_loses_what_it_has_and_joins_again(
-    code: ErrorCode, state: MemberState
+    code: ErrorCode, state: ConsumerMemberState
 ) -> None:
     stage = beating(state)
     stage.answer(code=code)
@@ -133,7 +133,7 @@ def test_l36_a_group_that_is_gone_is_fatal_only_to_who_joins() -> None:
 
 @pytest.mark.parametrize("code", PASSING)
 @pytest.mark.parametrize("state", MEMBERS)
-def test_l36_what_passes_changes_nothing(code: ErrorCode, state: MemberState) -> None:
+def test_l36_what_passes_changes_nothing(code: ErrorCode, state: ConsumerMemberState) -> None:
     stage = beating(state)
     owned, epoch = stage.member.assigned, stage.member.generation_id
     stage.answer(code=code)
@@ -151,7 +151,7 @@ def test_l36_what_passes_changes_nothing(code: ErrorCode, state: MemberState) ->
 
 @pytest.mark.parametrize("code", FATAL)
 @pytest.mark.parametrize("state", MEMBERS)
-def test_l36_what_is_fatal_ends_it(code: int, state: MemberState) -> None:
+def test_l36_what_is_fatal_ends_it(code: int, state: ConsumerMemberState) -> None:
     """U7: and it is said, UNRELEASED_INSTANCE_ID too."""
     stage = beating(state)
     stage.answer(code=code, message="said the broker")

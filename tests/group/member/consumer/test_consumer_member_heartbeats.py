@@ -6,7 +6,7 @@ import pytest
 
 from kohort.errors import ErrorCode
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.consumer.machine import MemberState
+from kohort.group.member.consumer.machine import ConsumerMemberState
 from kohort.group.member.events import Polled, Subscribed
 from kohort.values import replace
 from tests.group.member.consumer.consumer_member import (
@@ -19,7 +19,7 @@ from tests.group.member.consumer.consumer_member import (
     stable,
 )
 
-S = MemberState
+S = ConsumerMemberState
 CONFIG = MemberConfig(
     group_id="g",
     group_instance_id="gate-7",

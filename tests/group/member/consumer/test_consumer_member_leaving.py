@@ -7,7 +7,7 @@ import pytest
 from kohort.errors import ErrorCode, LocalProtocolError
 from kohort.group.events import MemberStateChanged, Ownership
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.consumer.machine import MemberState
+from kohort.group.member.consumer.machine import ConsumerMemberState
 from kohort.group.member.events import (
     Closing,
     CoordinatorLost,
@@ -26,7 +26,7 @@ from tests.group.member.consumer.consumer_member import (
     stable,
 )
 
-S = MemberState
+S = ConsumerMemberState
 ASSIGNED, REVOKED, LOST = Ownership.ASSIGNED, Ownership.REVOKED, Ownership.LOST
 STATIC = MemberConfig(group_id="g", group_instance_id="gate-7", max_poll_interval_ms=60_000)
 TOPICS = frozenset({"flights"})

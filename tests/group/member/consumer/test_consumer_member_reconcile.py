@@ -8,7 +8,7 @@ import pytest
 
 from kohort.errors import ErrorCode
 from kohort.group.events import Ownership, OwnershipChanged
-from kohort.group.member.consumer.machine import MemberState
+from kohort.group.member.consumer.machine import ConsumerMemberState
 from kohort.group.member.events import CallbackDone, Subscribed, TopicsNamed
 from kohort.types import TopicPartition
 from tests.group.member.consumer.consumer_member import (
@@ -24,7 +24,7 @@ from tests.group.member.consumer.consumer_member import (
     stable,
 )
 
-S = MemberState
+S = ConsumerMemberState
 ASSIGNED, REVOKED, LOST = Ownership.ASSIGNED, Ownership.REVOKED, Ownership.LOST
 
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kohort.errors import ErrorCode
 from kohort.group.events import MemberStateChanged
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.consumer.machine import MemberState
+from kohort.group.member.consumer.machine import ConsumerMemberState
 from kohort.group.member.events import (
     Closing,
     CommitAnswered,
@@ -34,7 +34,7 @@ from kohort.group.member.events import (
 from kohort.wire.messages.consumer_group import Assignment, TopicPartitions
 from tests.group.member.consumer.consumer_member import DELAYS, FLIGHTS, NAMES, Stage
 
-S = MemberState
+S = ConsumerMemberState
 ANEW = UUID(int=3)  # flights, deleted and made anew
 ALL_NAMES = NAMES | {ANEW: "flights"}
 TOPICS = st.sampled_from([FLIGHTS, DELAYS, ANEW])

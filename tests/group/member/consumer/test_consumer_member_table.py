@@ -11,12 +11,12 @@ from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.session import (
     PREDECESSORS,
     ConsumerMemberDecision,
+    ConsumerMemberState,
     MemberSession,
-    MemberState,
 )
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 
-S = MemberState
+S = ConsumerMemberState
 
 # L30, in the words of Kafka's MemberState.java.
 ALLOWED = """
@@ -42,10 +42,10 @@ UNUSED = {
 }
 
 
-def allowed() -> set[tuple[MemberState, MemberState]]:
+def allowed() -> set[tuple[ConsumerMemberState, ConsumerMemberState]]:
     lines = [line.split(": ") for line in ALLOWED.strip().splitlines()]
     return {
-        (MemberState[before], MemberState[after])
+        (ConsumerMemberState[before], ConsumerMemberState[after])
         for after, befores in lines
         for before in befores.split()
     }
@@ -58,7 +58,9 @@ def test_l30_the_states_and_where_each_comes_from() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(S, S)))
-def test_l30_no_state_is_entered_from_elsewhere(before: MemberState, after: MemberState) -> None:
+def test_l30_no_state_is_entered_from_elsewhere(
+    before: ConsumerMemberState, after: ConsumerMemberState
+) -> None:
     session = MemberSession(member_id="m", state=before)
     decision = ConsumerMemberDecision(MemberConfig(group_id="g"), session, 0)
     if (before, after) in allowed():
@@ -80,7 +82,7 @@ def test_l30_no_row_claims_more_than_kafka_allows() -> None:
     assert {(before, after) for before, after in ways if after not in reachable[before]} == set()
 
 
-def reached_from(state: MemberState) -> set[MemberState]:
+def reached_from(state: ConsumerMemberState) -> set[ConsumerMemberState]:
     reached = {state}
     for _ in S:
         reached |= {after for before, after in allowed() if before in reached}

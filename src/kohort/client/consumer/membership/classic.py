@@ -18,7 +18,7 @@ from kohort.errors import ErrorCode, KohortError
 from kohort.group.assignors import ClusterView, RackedClusterView
 from kohort.group.effects import MemberJob, SubscriptionJob
 from kohort.group.member import leader
-from kohort.group.member.classic.machine import ClassicMember, MemberState
+from kohort.group.member.classic.machine import ClassicMember, ClassicMemberState
 from kohort.group.member.events import MemberEvent, RejoinAsked
 from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import HeartbeatResponse, SyncGroupResponse
@@ -57,7 +57,7 @@ class ClassicMembership(Membership):
             self._counts = None
         if self.member.group_topics - watched:
             self._start(self._learn(self.member.group_topics))
-        if self._may_lack and self.member.session.state is MemberState.STABLE:
+        if self._may_lack and self.member.session.state is ClassicMemberState.STABLE:
             self._may_lack = False
             self._look_for_unread()
 

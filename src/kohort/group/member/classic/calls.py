@@ -8,7 +8,7 @@ from __future__ import annotations
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
 from kohort.group.member.classic import join, leave
-from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, ClassicMemberState
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     RETRY_DUE,
@@ -43,13 +43,13 @@ def resubscribe(decision: ClassicMemberDecision, call: Subscribed) -> None:
 
 def comes_back(decision: ClassicMemberDecision, _call: Subscribed) -> bool:
     """Return whether the member leaves only for now."""
-    return decision.session.after_leaving is not MemberState.CLOSED
+    return decision.session.after_leaving is not ClassicMemberState.CLOSED
 
 
 def subscribe_afterwards(decision: ClassicMemberDecision, call: Subscribed) -> None:
     """Leave first, then join as a new member."""
     note_topics(decision, call)
-    decision.session = replace(decision.session, after_leaving=MemberState.UNJOINED)
+    decision.session = replace(decision.session, after_leaving=ClassicMemberState.UNJOINED)
 
 
 def rebalance(decision: ClassicMemberDecision, call: RejoinAsked) -> None:

@@ -9,7 +9,7 @@ from kohort.group.assignors.interface import Assignment
 from kohort.group.effects import AssignmentJob, SubscriptionJob
 from kohort.group.events import Ownership
 from kohort.group.member import lookup
-from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, ClassicMemberState
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     RETRY_DUE,
@@ -67,7 +67,7 @@ def rejoin(decision: ClassicMemberDecision, reason: str) -> None:
     if given_up is None:
         send_join(decision)
     else:
-        decision.enter(MemberState.REVOKING, reason)
+        decision.enter(ClassicMemberState.REVOKING, reason)
         decision.call(revoked_or_lost(decision.session), given_up)
 
 
@@ -98,12 +98,12 @@ def send_join(decision: ClassicMemberDecision, _event: object = None) -> None:
     """Join with the current identity, or find the coordinator first."""
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE, RETRY_DUE)
     if not decision.session.coordinator_known:
-        decision.enter(MemberState.UNJOINED, decision.session.reason)
+        decision.enter(ClassicMemberState.UNJOINED, decision.session.reason)
         lookup.look_up(decision)
         return
     session = decision.session
     decision.session = replace(session, joined_topics=session.topics, heartbeat=None, job=None)
-    decision.enter(MemberState.PREPARING_REBALANCE, session.reason)
+    decision.enter(ClassicMemberState.PREPARING_REBALANCE, session.reason)
     if session.user_data is None and any(each.is_asked for each in decision.assignors):
         job = SubscriptionJob(decision.token(), session.topics)
         decision.session = replace(decision.session, job=job)
@@ -161,7 +161,7 @@ def try_again_later(decision: ClassicMemberDecision, reason: str) -> None:
     """Join again after a wait: the failure may be temporary."""
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     decision.session = replace(decision.session, request=None, heartbeat=None, job=None)
-    decision.enter(MemberState.UNJOINED, reason)
+    decision.enter(ClassicMemberState.UNJOINED, reason)
     decision.back_off(RETRY_DUE)
     lookup.look_up(decision)
 
@@ -186,7 +186,7 @@ def become_part(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> N
         group_topics=frozenset(),
         failures=0,
     )
-    decision.enter(MemberState.COMPLETING_REBALANCE)
+    decision.enter(ClassicMemberState.COMPLETING_REBALANCE)
     decision.start(HEARTBEAT_DUE, decision.config.until_first_heartbeat_ms)
     decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
     if answer.leader == answer.member_id:
@@ -256,7 +256,7 @@ def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) 
         try_again_later(decision, "the assignment does not match the subscription")
         return
     decision.session = replace(decision.session, assignment=Assignment(partitions, user_data))
-    decision.enter(MemberState.ASSIGNING)
+    decision.enter(ClassicMemberState.ASSIGNING)
     moving = decision.session.owned - partitions
     if moving:
         # KIP-429: their new owners get them in the rebalance after this one.
@@ -281,7 +281,7 @@ def _matches(partitions: frozenset[TopicPartition], topics: frozenset[str]) -> b
 
 def settle(decision: ClassicMemberDecision) -> None:
     """The application knows its partitions. If anything has changed meanwhile, join again."""
-    decision.enter(MemberState.STABLE)
+    decision.enter(ClassicMemberState.STABLE)
     session = decision.session
     if not session.is_member:
         rejoin(decision, "the member was removed from the group")
@@ -328,6 +328,6 @@ def fail(decision: ClassicMemberDecision, code: int, what: str) -> None:
         member_id="",
         generation=NO_GENERATION,
     )
-    decision.enter(MemberState.FATAL, what)
+    decision.enter(ClassicMemberState.FATAL, what)
     if decision.session.owned and decision.session.callback is None:
         decision.call(revoked_or_lost(decision.session), decision.session.owned)

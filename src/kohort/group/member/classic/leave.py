@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.group.member.classic import join
-from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, ClassicMemberState
 from kohort.group.member.events import (
     POLL_OVERDUE,
     RETRY_DUE,
@@ -19,25 +19,25 @@ from kohort.group.subscription import NO_GENERATION
 from kohort.values import replace
 from kohort.wire.messages.membership import JoinGroupResponse, LeaveGroupRequest, MemberIdentity
 
-_MID_REBALANCE = (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)
+_MID_REBALANCE = (ClassicMemberState.PREPARING_REBALANCE, ClassicMemberState.COMPLETING_REBALANCE)
 
 
 def unsubscribe(decision: ClassicMemberDecision, _call: Unsubscribed) -> None:
     """Give everything up and leave; the member can be used again."""
     decision.session = replace(decision.session, topics=frozenset())
-    _start(decision, MemberState.UNSUBSCRIBED, "the consumer unsubscribed from all topics")
+    _start(decision, ClassicMemberState.UNSUBSCRIBED, "the consumer unsubscribed from all topics")
 
 
 def close(decision: ClassicMemberDecision, call: Closing) -> None:
     """Give everything up and leave, for good."""
     decision.session = replace(decision.session, operation=call.operation)
-    _start(decision, MemberState.CLOSED, "the consumer is being closed")
+    _start(decision, ClassicMemberState.CLOSED, "the consumer is being closed")
 
 
 def close_at_once(decision: ClassicMemberDecision, _call: Closing) -> None:
     """Close a member with nothing to give up or leave."""
     decision.session = replace(decision.session, topics=frozenset())
-    decision.enter(MemberState.CLOSED)
+    decision.enter(ClassicMemberState.CLOSED)
 
 
 def close_afterwards(decision: ClassicMemberDecision, call: Closing) -> None:
@@ -45,19 +45,19 @@ def close_afterwards(decision: ClassicMemberDecision, call: Closing) -> None:
     decision.session = replace(
         decision.session,
         topics=frozenset(),
-        after_leaving=MemberState.CLOSED,
+        after_leaving=ClassicMemberState.CLOSED,
         operation=call.operation,
     )
 
 
 def unsubscribe_afterwards(decision: ClassicMemberDecision, _call: Unsubscribed) -> None:
     """Unsubscribe a member that is already leaving: it does not come back."""
-    closing = decision.session.after_leaving is MemberState.CLOSED
-    after = MemberState.CLOSED if closing else MemberState.UNSUBSCRIBED
+    closing = decision.session.after_leaving is ClassicMemberState.CLOSED
+    after = ClassicMemberState.CLOSED if closing else ClassicMemberState.UNSUBSCRIBED
     decision.session = replace(decision.session, topics=frozenset(), after_leaving=after)
 
 
-def _start(decision: ClassicMemberDecision, after: MemberState, reason: str) -> None:
+def _start(decision: ClassicMemberDecision, after: ClassicMemberState, reason: str) -> None:
     session = decision.session
     awaits_member_id = _is_being_given_an_id(decision)
     decision.session = replace(
@@ -71,7 +71,7 @@ def _start(decision: ClassicMemberDecision, after: MemberState, reason: str) -> 
         assignment=None,
     )
     decision.cancel(RETRY_DUE, POLL_OVERDUE)
-    decision.enter(MemberState.LEAVING, reason)
+    decision.enter(ClassicMemberState.LEAVING, reason)
     if awaits_member_id:
         decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
     else:
@@ -84,7 +84,9 @@ def _is_being_given_an_id(decision: ClassicMemberDecision) -> bool:
     It keeps the id for a session time-out, during which every rebalance waits for it.
     """
     session = decision.session
-    is_sent = session.state is MemberState.PREPARING_REBALANCE and session.request is not None
+    is_sent = (
+        session.state is ClassicMemberState.PREPARING_REBALANCE and session.request is not None
+    )
     return is_sent and not session.member_id and _wants_to_leave(decision)
 
 
@@ -159,13 +161,13 @@ def finish(decision: ClassicMemberDecision, _answer: object = None) -> None:
         failures=0,
     )
     decision.enter(after)
-    if after is MemberState.UNJOINED:
+    if after is ClassicMemberState.UNJOINED:
         start_joining(decision)
 
 
 def start_joining(decision: ClassicMemberDecision, _call: object = None) -> None:
     """Join as a new member."""
-    decision.enter(MemberState.UNJOINED)
+    decision.enter(ClassicMemberState.UNJOINED)
     decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
     join.rejoin(decision, "")
 
@@ -193,7 +195,7 @@ def become_stale(decision: ClassicMemberDecision, _overdue: PollOverdue) -> None
         prepared=False,
         rejoin=join.still_owed(decision),
     )
-    decision.enter(MemberState.STALE, reason)
+    decision.enter(ClassicMemberState.STALE, reason)
 
 
 def come_back(decision: ClassicMemberDecision, _event: object = None) -> None:

@@ -21,7 +21,11 @@ from kohort.group.assignors.interface import (
 )
 from kohort.group.effects import Callback
 from kohort.group.member import commits
-from kohort.group.member.classic.session import ClassicMemberDecision, MemberSession, MemberState
+from kohort.group.member.classic.session import (
+    ClassicMemberDecision,
+    ClassicMemberState,
+    MemberSession,
+)
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.config import MemberConfig
@@ -33,16 +37,16 @@ from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import HeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
-__all__ = ["ClassicMember", "MemberSession", "MemberState"]
+__all__ = ["ClassicMember", "MemberSession", "ClassicMemberState"]
 
 
 class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
     """One member of one group."""
 
     rebalancing = (
-        MemberState.UNJOINED,
-        MemberState.PREPARING_REBALANCE,
-        MemberState.COMPLETING_REBALANCE,
+        ClassicMemberState.UNJOINED,
+        ClassicMemberState.PREPARING_REBALANCE,
+        ClassicMemberState.COMPLETING_REBALANCE,
     )
 
     def __init__(self, config: MemberConfig, assignors: Sequence[Assignor]) -> None:
@@ -75,7 +79,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
     @property
     def is_closed(self) -> bool:
         """Return whether it has left for good."""
-        return self.session.state is MemberState.CLOSED
+        return self.session.state is ClassicMemberState.CLOSED
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -117,7 +121,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
         """
         if not self.session.is_member:
             raise LocalProtocolError("not a member of the group: nothing can be committed")
-        is_joined = self.session.state is MemberState.COMPLETING_REBALANCE
+        is_joined = self.session.state is ClassicMemberState.COMPLETING_REBALANCE
         if self._is_rebalancing and (is_joined or not self._keeps_partitions):
             raise RebalanceInProgressError("poll until the rebalance is through, then commit again")
         return commits.commit_request(
@@ -164,7 +168,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
     def _forget_sent(self, decision: ClassicMemberDecision, token: int) -> Sent | None:
         """As for every member, but a member that leaves remembers that LeaveGroup was sent."""
         request = self.session.request
-        if self.session.state is MemberState.LEAVING and request and request.token == token:
+        if self.session.state is ClassicMemberState.LEAVING and request and request.token == token:
             return request
         return super()._forget_sent(decision, token)
 

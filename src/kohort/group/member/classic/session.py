@@ -16,7 +16,7 @@ from kohort.types import TopicPartition
 from kohort.values import replace
 
 
-class MemberState(State):
+class ClassicMemberState(State):
     """The states of a classic member: the four of Kafka's client (L9), and those around them."""
 
     UNSUBSCRIBED = "wants nothing"
@@ -53,7 +53,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
         after_leaving: The state that follows `LEAVING`.
     """
 
-    state: MemberState = MemberState.UNSUBSCRIBED
+    state: ClassicMemberState = ClassicMemberState.UNSUBSCRIBED
     joined_topics: frozenset[str] = frozenset()
     generation: int = NO_GENERATION
     owned: frozenset[TopicPartition] = frozenset()
@@ -67,12 +67,12 @@ class MemberSession(Session, frozen=True, kw_only=True):
     reason: str = ""
     losing: bool = False
     operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT
-    after_leaving: MemberState = MemberState.CLOSED
+    after_leaving: ClassicMemberState = ClassicMemberState.CLOSED
 
     @property
     def holds_its_place(self) -> bool:
         """L7: not while leaving in the middle of a rebalance: others may have its partitions."""
-        return self.is_member and not (self.state is MemberState.LEAVING and self.losing)
+        return self.is_member and not (self.state is ClassicMemberState.LEAVING and self.losing)
 
 
 class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):

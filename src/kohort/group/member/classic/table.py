@@ -6,7 +6,7 @@ from kohort.group.machine import Row, Table, row
 from kohort.group.member import lookup
 from kohort.group.member.classic import answers, calls, join, leave
 from kohort.group.member.classic.answers import Remedy, remedy, says
-from kohort.group.member.classic.session import ClassicMemberDecision, MemberState
+from kohort.group.member.classic.session import ClassicMemberDecision, ClassicMemberState
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
@@ -30,13 +30,15 @@ from kohort.group.member.events import (
 from kohort.group.member.rows import both, note_poll, note_topics, only_in, pass_over
 from kohort.wire.messages.membership import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 
-Rows = tuple[Row[MemberState, ClassicMemberDecision], ...]
+Rows = tuple[Row[ClassicMemberState, ClassicMemberDecision], ...]
 
-UNSUBSCRIBED, UNJOINED = MemberState.UNSUBSCRIBED, MemberState.UNJOINED
-REVOKING, ASSIGNING = MemberState.REVOKING, MemberState.ASSIGNING
-PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
-STABLE, STALE = MemberState.STABLE, MemberState.STALE
-LEAVING, CLOSED, FATAL = MemberState.LEAVING, MemberState.CLOSED, MemberState.FATAL
+UNSUBSCRIBED, UNJOINED = ClassicMemberState.UNSUBSCRIBED, ClassicMemberState.UNJOINED
+REVOKING, ASSIGNING = ClassicMemberState.REVOKING, ClassicMemberState.ASSIGNING
+PREPARING = ClassicMemberState.PREPARING_REBALANCE
+COMPLETING = ClassicMemberState.COMPLETING_REBALANCE
+STABLE, STALE = ClassicMemberState.STABLE, ClassicMemberState.STALE
+LEAVING, CLOSED = ClassicMemberState.LEAVING, ClassicMemberState.CLOSED
+FATAL = ClassicMemberState.FATAL
 
 # The application is being called, which may take long.
 CALLING = (REVOKING, ASSIGNING)
@@ -159,7 +161,7 @@ JOB_ROWS: Rows = (
     ),
     row(COMPLETING, JobDone, join.hand_over, rule="L8"),
     row(LEAVING, LeaveGroupResponse, leave.finish, to=LEFT, rule="L7"),
-    row(tuple(MemberState), StaleReport, pass_over),
+    row(tuple(ClassicMemberState), StaleReport, pass_over),
 )
 
 
@@ -240,7 +242,7 @@ MEMBERSHIP_ROWS: Rows = (
         to=FATAL,
         rule="L11",
     ),
-    row(tuple(MemberState), CommitAnswered, pass_over, rule="L11"),
+    row(tuple(ClassicMemberState), CommitAnswered, pass_over, rule="L11"),
 )
 
 COORDINATOR_ROWS: Rows = (
@@ -303,9 +305,9 @@ IMPOSSIBLE: Rows = (
     *only_in(ACTIVE, LookupDue),
 )
 
-CLASSIC_MEMBER: Table[MemberState, ClassicMemberDecision] = Table(
+CLASSIC_MEMBER: Table[ClassicMemberState, ClassicMemberDecision] = Table(
     "classic member",
-    MemberState,
+    ClassicMemberState,
     CALL_ROWS
     + CALLBACK_ROWS
     + JOIN_ROWS

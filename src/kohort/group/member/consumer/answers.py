@@ -7,7 +7,11 @@ from enum import Enum
 
 from kohort.errors import ErrorCode, KafkaError, told_by_server
 from kohort.group.member.consumer import client_assignors, leave, reconcile, rhythm
-from kohort.group.member.consumer.session import NOT_JOINED, ConsumerMemberDecision, MemberState
+from kohort.group.member.consumer.session import (
+    NOT_JOINED,
+    ConsumerMemberDecision,
+    ConsumerMemberState,
+)
 from kohort.values import replace
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
@@ -97,8 +101,9 @@ def note_newer_target(decision: ConsumerMemberDecision, answer: Answer) -> None:
 def follow(decision: ConsumerMemberDecision, answer: Answer) -> None:
     """L32, L33: reconcile the target, unless the application is being called."""
     note_newer_target(decision, answer)
-    rests = decision.state is MemberState.STABLE and reconcile.is_reconciled(decision.session)
-    if decision.session.callback is None and not rests:
+    session = decision.session
+    rests = decision.state is ConsumerMemberState.STABLE and reconcile.is_reconciled(session)
+    if session.callback is None and not rests:
         reconcile.begin(decision)
 
 

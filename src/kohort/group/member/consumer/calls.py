@@ -7,7 +7,7 @@ from kohort.group.member import lookup
 from kohort.group.member.consumer import client_assignors, leave, rhythm
 from kohort.group.member.consumer.answers import Remedy, remedy
 from kohort.group.member.consumer.heartbeat_fields import heartbeat_request, present_fields
-from kohort.group.member.consumer.session import ConsumerMemberDecision, MemberState
+from kohort.group.member.consumer.session import ConsumerMemberDecision, ConsumerMemberState
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     Closing,
@@ -115,9 +115,9 @@ def beat(decision: ConsumerMemberDecision, _ready: object) -> None:
 
 
 LIVE = (
-    MemberState.JOINING,
-    MemberState.RECONCILING,
-    MemberState.ACKNOWLEDGING,
-    MemberState.STABLE,
-    MemberState.PREPARE_LEAVING,
+    ConsumerMemberState.JOINING,
+    ConsumerMemberState.RECONCILING,
+    ConsumerMemberState.ACKNOWLEDGING,
+    ConsumerMemberState.STABLE,
+    ConsumerMemberState.PREPARE_LEAVING,
 )

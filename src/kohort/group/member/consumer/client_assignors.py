@@ -26,8 +26,8 @@ from kohort.group.member.consumer import rhythm
 from kohort.group.member.consumer.session import (
     Computation,
     ConsumerMemberDecision,
+    ConsumerMemberState,
     MemberSession,
-    MemberState,
 )
 from kohort.group.member.events import RETRY_DUE, JobDone
 from kohort.group.member.leader import subscription_user_data
@@ -90,7 +90,7 @@ def holds_back(decision: ConsumerMemberDecision) -> bool:
     """Return whether the next heartbeat waits for the assignors' data: only when joining."""
     session = decision.session
     waits = session.asking is not None or session.unasked
-    return waits and not session.is_member and decision.state is MemberState.JOINING
+    return waits and not session.is_member and decision.state is ConsumerMemberState.JOINING
 
 
 def is_said(decision: ConsumerMemberDecision, done: JobDone) -> bool:
@@ -154,7 +154,9 @@ def note_answer(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeat
     session = decision.session
     if answer.assignment is not None or answer.assignment_metadata is not None:
         decision.session = replace(session, assignment_metadata=answer.assignment_metadata)
-    is_free = session.computation is None and decision.state is not MemberState.PREPARE_LEAVING
+    is_free = (
+        session.computation is None and decision.state is not ConsumerMemberState.PREPARE_LEAVING
+    )
     if answer.should_compute_assignment and is_free and decision.assignors:
         request = ConsumerGroupPrepareAssignmentRequest(
             group_id=decision.config.group_id,

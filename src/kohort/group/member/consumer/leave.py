@@ -5,7 +5,11 @@ from __future__ import annotations
 from kohort.errors import KafkaError, error_name
 from kohort.group.member.consumer import client_assignors, rhythm
 from kohort.group.member.consumer.heartbeat_fields import leave_request
-from kohort.group.member.consumer.session import NOT_JOINED, ConsumerMemberDecision, MemberState
+from kohort.group.member.consumer.session import (
+    NOT_JOINED,
+    ConsumerMemberDecision,
+    ConsumerMemberState,
+)
 from kohort.group.member.events import POLL_OVERDUE, GroupMembershipOperation, PollOverdue
 from kohort.group.member.session import revoked_or_lost
 from kohort.values import replace
@@ -20,7 +24,7 @@ _NOT_POLLED = "the application did not poll within max.poll.interval.ms"
 def join(decision: ConsumerMemberDecision, _poll: object = None) -> None:
     """L32: begin to join without partitions, at the first poll after a subscription."""
     client_assignors.announce(decision)
-    decision.enter(MemberState.JOINING)
+    decision.enter(ConsumerMemberState.JOINING)
     decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
     rhythm.beat_soon(decision)
 
@@ -55,9 +59,9 @@ def start(decision: ConsumerMemberDecision, reason: str) -> None:
         target=None,
         asking=None,
         unasked=False,
-        after_leaving=MemberState.UNSUBSCRIBED,
+        after_leaving=ConsumerMemberState.UNSUBSCRIBED,
     )
-    decision.enter(MemberState.PREPARE_LEAVING, reason)
+    decision.enter(ConsumerMemberState.PREPARE_LEAVING, reason)
     go_on(decision)
 
 
@@ -76,7 +80,7 @@ def _take_leave(decision: ConsumerMemberDecision) -> None:
     says_good_bye = _may_leave(decision)
     _forget_membership(decision)
     if says_good_bye:
-        decision.enter(MemberState.LEAVING)
+        decision.enter(ConsumerMemberState.LEAVING)
         rhythm.beat_soon(decision)
     else:
         finish(decision)
@@ -96,7 +100,7 @@ def say_good_bye(decision: ConsumerMemberDecision, _ready: object) -> None:
     for_good = decision.session.closing is GroupMembershipOperation.LEAVE_GROUP
     epoch = LEAVE_FOR_NOW_EPOCH if is_static and not for_good else LEAVE_EPOCH
     decision.beat(leave_request(decision.config, decision.session, epoch))
-    if decision.session.after_leaving is MemberState.STALE:
+    if decision.session.after_leaving is ConsumerMemberState.STALE:
         finish(decision)  # without waiting for the answer
 
 
@@ -107,9 +111,9 @@ def finish(decision: ConsumerMemberDecision, _answer: object = None) -> None:
     """
     after = decision.session.after_leaving
     decision.session = replace(decision.session, greeted=False, is_due=False, failures=0)
-    if after is MemberState.STALE and decision.state is MemberState.PREPARE_LEAVING:
-        decision.enter(MemberState.LEAVING)
-    if after is MemberState.STALE:
+    if after is ConsumerMemberState.STALE and decision.state is ConsumerMemberState.PREPARE_LEAVING:
+        decision.enter(ConsumerMemberState.LEAVING)
+    if after is ConsumerMemberState.STALE:
         decision.enter(after, _NOT_POLLED)
         lose(decision)
     else:
@@ -130,8 +134,8 @@ def become_stale(decision: ConsumerMemberDecision, _overdue: PollOverdue) -> Non
 
     The application is not called: it would not answer. Its partitions are lost when it polls again.
     """
-    decision.session = replace(decision.session, after_leaving=MemberState.STALE)
-    decision.enter(MemberState.PREPARE_LEAVING, _NOT_POLLED)
+    decision.session = replace(decision.session, after_leaving=ConsumerMemberState.STALE)
+    decision.enter(ConsumerMemberState.PREPARE_LEAVING, _NOT_POLLED)
     _take_leave(decision)
 
 
@@ -159,11 +163,13 @@ def come_back(decision: ConsumerMemberDecision, _event: object) -> None:
 
 def fence(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatResponse) -> None:
     """L35: removed: its partitions are lost, then it joins again under its id."""
-    refused = decision.state is MemberState.JOINING
+    refused = decision.state is ConsumerMemberState.JOINING
     failures = decision.session.failures
     _forget_membership(decision)
     decision.session = replace(decision.session, greeted=False)
-    decision.enter(MemberState.FENCED, f"the coordinator answered {error_name(answer.error_code)}")
+    decision.enter(
+        ConsumerMemberState.FENCED, f"the coordinator answered {error_name(answer.error_code)}"
+    )
     if refused:  # the join may be refused forever: do not retry as fast as the network allows
         decision.session = replace(decision.session, failures=failures)
         rhythm.beat_later(decision)
@@ -184,7 +190,7 @@ def _leave_fenced(decision: ConsumerMemberDecision) -> None:
         join(decision)
     else:
         _forget_membership(decision)
-        decision.enter(MemberState.UNSUBSCRIBED)
+        decision.enter(ConsumerMemberState.UNSUBSCRIBED)
 
 
 def lose_membership(decision: ConsumerMemberDecision, _answer: object) -> None:
@@ -197,5 +203,5 @@ def fail(decision: ConsumerMemberDecision, code: int, what: str) -> None:
     """L36: this member cannot recover; its partitions are lost."""
     decision.raised.append(KafkaError(code, what))
     _forget_membership(decision)
-    decision.enter(MemberState.FATAL, what)
+    decision.enter(ConsumerMemberState.FATAL, what)
     lose(decision)

@@ -20,10 +20,10 @@ from kohort.group.member.consumer.client_assignors import ComputationLost
 from kohort.group.member.consumer.session import (
     NOT_JOINED,
     ConsumerMemberDecision,
+    ConsumerMemberState,
     GoodByeAnswered,
     HeartbeatReady,
     MemberSession,
-    MemberState,
 )
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.events import MemberEvent, RequestFailed, ResponseArrived, StaleReport
@@ -34,10 +34,10 @@ from kohort.wire.codec.schema import Message
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
-__all__ = ["ConsumerMember", "MemberSession", "MemberState"]
+__all__ = ["ConsumerMember", "MemberSession", "ConsumerMemberState"]
 
-_BEATING = (*LIVE, MemberState.LEAVING)
-_OUT = (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
+_BEATING = (*LIVE, ConsumerMemberState.LEAVING)
+_OUT = (ConsumerMemberState.UNSUBSCRIBED, ConsumerMemberState.STALE, ConsumerMemberState.FATAL)
 
 
 class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
@@ -78,7 +78,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
     @property
     def is_failed(self) -> bool:
         """Return whether it will never be a member again (L36)."""
-        return self.session.state is MemberState.FATAL
+        return self.session.state is ConsumerMemberState.FATAL
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -158,7 +158,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
 
     def _good_bye_over(self, sent: Sent) -> object:
         """L37: a member that does not wait for the answer is out already, and maybe back."""
-        waits = self.session.state is MemberState.LEAVING
+        waits = self.session.state is ConsumerMemberState.LEAVING
         return GoodByeAnswered() if waits else StaleReport(sent.token)
 
     def _awaits_job(self, token: int) -> bool:

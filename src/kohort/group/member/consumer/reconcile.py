@@ -12,8 +12,8 @@ from kohort.group.events import Ownership
 from kohort.group.member.consumer import rhythm
 from kohort.group.member.consumer.session import (
     ConsumerMemberDecision,
+    ConsumerMemberState,
     MemberSession,
-    MemberState,
     Partitions,
     TopicIdPartition,
 )
@@ -55,9 +55,9 @@ def is_reconciled(session: MemberSession) -> bool:
 def begin(decision: ConsumerMemberDecision, _event: object = None) -> None:
     """L32: reconcile the target, unless that is done already."""
     if is_reconciled(decision.session):
-        decision.enter(MemberState.STABLE)
+        decision.enter(ConsumerMemberState.STABLE)
         return
-    decision.enter(MemberState.RECONCILING)
+    decision.enter(ConsumerMemberState.RECONCILING)
     go_on(decision)
 
 
@@ -107,7 +107,7 @@ def note_names(decision: ConsumerMemberDecision, event: TopicsNamed) -> None:
     learned = {key: name for key, name in event.names.items() if key in wanted}
     # the names under which the application knows its partitions stay the same
     decision.session = replace(session, names=Map(learned | names))
-    if decision.state is MemberState.RECONCILING and session.callback is None:
+    if decision.state is ConsumerMemberState.RECONCILING and session.callback is None:
         go_on(decision)
 
 
@@ -151,5 +151,5 @@ def assigned(decision: ConsumerMemberDecision, done: CallbackDone) -> None:
     session = decision.session
     sent = None if session.sent is None else replace(session.sent, partitions=None)
     decision.session = replace(session, acknowledged=session.owned, sent=sent)
-    decision.enter(MemberState.ACKNOWLEDGING)
+    decision.enter(ConsumerMemberState.ACKNOWLEDGING)
     rhythm.beat_soon(decision)

@@ -28,7 +28,7 @@ from kohort.wire.messages.consumer_group import (
 NOT_JOINED = 0  # the epoch of a member that joins
 
 
-class MemberState(State):
+class ConsumerMemberState(State):
     """The states of Kafka's own client (L30)."""
 
     UNSUBSCRIBED = "in no group"
@@ -43,11 +43,11 @@ class MemberState(State):
     STALE = "left, because the application did not poll; joins again at its next poll"
 
 
-_S = MemberState
+_S = ConsumerMemberState
 _JOINED = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE})
 
 # L30: the states from which each state may be entered.
-PREDECESSORS: Mapping[Enum, frozenset[MemberState]] = {
+PREDECESSORS: Mapping[Enum, frozenset[ConsumerMemberState]] = {
     _S.UNSUBSCRIBED: frozenset({_S.PREPARE_LEAVING, _S.LEAVING, _S.FENCED}),
     _S.JOINING: frozenset({_S.FENCED, _S.UNSUBSCRIBED, _S.STALE}),
     _S.RECONCILING: frozenset({_S.STABLE, _S.JOINING, _S.ACKNOWLEDGING, _S.RECONCILING}),
@@ -148,7 +148,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
         closing: How to close; None: the application is not done yet.
     """
 
-    state: MemberState = MemberState.UNSUBSCRIBED
+    state: ConsumerMemberState = ConsumerMemberState.UNSUBSCRIBED
     pattern: str | None = None
     pattern_sent: bool = False
     epoch: int = NOT_JOINED
@@ -163,7 +163,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
     sent: HeartbeatFields | None = None
     greeted: bool = False
     is_due: bool = False
-    after_leaving: MemberState = MemberState.UNSUBSCRIBED
+    after_leaving: ConsumerMemberState = ConsumerMemberState.UNSUBSCRIBED
     announced: tuple[ClientAssignor, ...] = ()
     asking: int | None = None
     unasked: bool = False

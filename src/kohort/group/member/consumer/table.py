@@ -1,6 +1,6 @@
 """The member's half of the consumer protocol: every event that can happen to a member.
 
-`MemberState` and `PREDECESSORS` (L30) are in `session`; a row can enter a state
+`ConsumerMemberState` and `PREDECESSORS` (L30) are in `session`; a row can enter a state
 only from where L30 allows.
 """
 
@@ -14,9 +14,9 @@ from kohort.group.member.consumer.calls import LIVE
 from kohort.group.member.consumer.client_assignors import ComputationLost
 from kohort.group.member.consumer.session import (
     ConsumerMemberDecision,
+    ConsumerMemberState,
     GoodByeAnswered,
     HeartbeatReady,
-    MemberState,
 )
 from kohort.group.member.events import (
     CallbackDone,
@@ -40,16 +40,16 @@ from kohort.group.member.events import (
 from kohort.group.member.rows import both, note_poll, only_in, others, pass_over
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 
-Rows = tuple[Row[MemberState, ConsumerMemberDecision], ...]
+Rows = tuple[Row[ConsumerMemberState, ConsumerMemberDecision], ...]
 
-UNSUBSCRIBED, JOINING = MemberState.UNSUBSCRIBED, MemberState.JOINING
-RECONCILING, ACKNOWLEDGING = MemberState.RECONCILING, MemberState.ACKNOWLEDGING
-STABLE, FENCED = MemberState.STABLE, MemberState.FENCED
-PREPARE_LEAVING, LEAVING = MemberState.PREPARE_LEAVING, MemberState.LEAVING
-FATAL, STALE = MemberState.FATAL, MemberState.STALE
+UNSUBSCRIBED, JOINING = ConsumerMemberState.UNSUBSCRIBED, ConsumerMemberState.JOINING
+RECONCILING, ACKNOWLEDGING = ConsumerMemberState.RECONCILING, ConsumerMemberState.ACKNOWLEDGING
+STABLE, FENCED = ConsumerMemberState.STABLE, ConsumerMemberState.FENCED
+PREPARE_LEAVING, LEAVING = ConsumerMemberState.PREPARE_LEAVING, ConsumerMemberState.LEAVING
+FATAL, STALE = ConsumerMemberState.FATAL, ConsumerMemberState.STALE
 
 JOINED = (JOINING, RECONCILING, ACKNOWLEDGING, STABLE)
-ALL = tuple(MemberState)
+ALL = tuple(ConsumerMemberState)
 # The states after leaving: more calls, the leave request, or out.
 LEAVES = (PREPARE_LEAVING, LEAVING, UNSUBSCRIBED)
 
@@ -168,9 +168,9 @@ IMPOSSIBLE: Rows = (
     *only_in(LIVE, JobDone, ComputationLost, client_assignors.Prepared, client_assignors.Installed),
 )
 
-CONSUMER_MEMBER: Table[MemberState, ConsumerMemberDecision] = Table(
+CONSUMER_MEMBER: Table[ConsumerMemberState, ConsumerMemberDecision] = Table(
     "consumer member",
-    MemberState,
+    ConsumerMemberState,
     CALL_ROWS
     + CALLBACK_ROWS
     + ANSWER_ROWS
