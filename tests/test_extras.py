@@ -30,7 +30,7 @@ def test_spark_without_pyspark_is_explained(monkeypatch: pytest.MonkeyPatch) -> 
 
     for name in {"pyspark", *(name for name in sys.modules if name.startswith("pyspark."))}:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "kohort.spark.completion.listening", raising=False)
+    monkeypatch.delitem(sys.modules, "kohort.spark.completion.listener", raising=False)
     monkeypatch.delitem(vars(kohort.spark), "install", raising=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'kohort\[spark\]'"):
         _ = kohort.spark.install

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kohort.broker import EmbeddedBroker
-from kohort.spark.source import membership
+from kohort.spark.source import member as source_member
 from tests.spark.playing import PROTOCOLS, PlayedQuery, options
 
 
@@ -57,7 +57,7 @@ def start(
     """
     queries: list[PlayedQuery] = []
     if "listener" not in request.fixturenames:
-        monkeypatch.setattr(membership, "LAST_WORD_WAIT_S", 0.0)
+        monkeypatch.setattr(source_member, "LAST_WORD_WAIT_S", 0.0)
 
     def make(last: dict[str, object] | None = None, **more: str) -> PlayedQuery:
         more.setdefault("checkpointLocation", "/is-not-there")

@@ -139,7 +139,7 @@ class Refusing:
 
     def __init__(self, query: PlayedQuery, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_refused, self.is_over = threading.Event(), threading.Event()
-        self._membership = query.reader.driver._membership
+        self._membership = query.reader.driver._member
         self._commit = self._membership._consumer.commit
         monkeypatch.setattr(self._membership._consumer, "commit", self._try)
 

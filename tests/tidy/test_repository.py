@@ -91,7 +91,7 @@ def test_values_are_those_of_the_house() -> None:
     # the one place for copies, and classes that derive from Spark's
     apart = {
         f"src/kohort/{name}.py"
-        for name in ("values", "spark/source/reading", "spark/writer/datasource")
+        for name in ("values", "spark/source/partition_reader", "spark/writer/datasource")
     }
     paths = (path for path in select(".py", under=("src/",)) if path not in apart)
     assert complaints(checks.slow_dataclasses, paths) == []

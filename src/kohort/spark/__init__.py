@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 
 from kohort.extras import needed_by
 from kohort.lazy import importer
-from kohort.spark.environment import configure, session_config
+from kohort.spark.environment import SparkVersionError, configure, session_config
 
 if TYPE_CHECKING:
     from kohort.delta.append import AppendReport
     from kohort.delta.positions import DeltaAppendError
     from kohort.spark.checkpoint.log import CheckpointError
     from kohort.spark.completion.drain import DrainError, drain
-    from kohort.spark.completion.listening import Listening, ListeningError, install
+    from kohort.spark.completion.listener import Listening, ListeningError, install
     from kohort.spark.completion.progress import SourceProgress, progress
     from kohort.spark.completion.sinks import SinkError
     from kohort.spark.region.sink import region_sink
     from kohort.spark.source.datasource import KohortDataSource
-    from kohort.spark.versions import SparkVersionError
     from kohort.spark.writer.append import append
     from kohort.spark.writer.delta import DeltaAppend
 
@@ -57,14 +56,13 @@ __getattr__ = importer(
         "DeltaAppendError": "kohort.delta.positions",
         "DrainError": ".completion.drain",
         "KohortDataSource": ".source.datasource",
-        "SparkVersionError": ".versions",
-        "Listening": ".completion.listening",
-        "ListeningError": ".completion.listening",
+        "Listening": ".completion.listener",
+        "ListeningError": ".completion.listener",
         "SinkError": ".completion.sinks",
         "SourceProgress": ".completion.progress",
         "append": ".writer.append",
         "drain": ".completion.drain",
-        "install": ".completion.listening",
+        "install": ".completion.listener",
         "progress": ".completion.progress",
         "region_sink": ".region.sink",
     },

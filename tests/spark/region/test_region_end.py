@@ -17,8 +17,8 @@ from kohort.region.work import Discard, Load, Stop
 from kohort.spark.checkpoint.manifest import Manifest
 from kohort.spark.options.source import parse_options
 from kohort.spark.region import driver as region_driver
-from kohort.spark.region.channel import Channel, HandOver, OpenBatch, watch_end
 from kohort.spark.region.driver import RegionDriver
+from kohort.spark.region.ipc import Channel, HandOver, OpenBatch, watch_end
 from kohort.spark.region.work import SparkWork
 
 HERE = RegionPartition("t", "an-id", 0)

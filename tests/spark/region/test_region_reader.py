@@ -25,7 +25,7 @@ from kohort.spark.options.checks import check_batch_options, check_stream_option
 from kohort.spark.options.source import OptionError
 from kohort.spark.options.source import parse_options as parse
 from kohort.spark.region import driver
-from kohort.spark.region.channel import HandOver, OpenBatch
+from kohort.spark.region.ipc import HandOver, OpenBatch
 from kohort.spark.source.datasource import KohortDataSource, KohortStreamReader
 from kohort.types import TopicPartition
 from tests.region.regions import PROTOCOLS, eventually, running, visible, worker

@@ -13,7 +13,7 @@ from kohort.region import OperatorId, ParquetDirectory, RegionPartition, read_di
 from kohort.region.machines.events import Delivered, Discarded, Stopped
 from kohort.region.work import Cut, CutParts, Discard, Load, Report, Stop
 from kohort.spark.checkpoint.manifest import Manifest
-from kohort.spark.region.channel import Channel, HandOver, OpenBatch
+from kohort.spark.region.ipc import Channel, HandOver, OpenBatch
 from kohort.spark.region.work import SparkWork
 from kohort.types import TopicPartition
 

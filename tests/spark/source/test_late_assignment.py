@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.spark.source import driver
-from kohort.spark.source.membership import Membership
+from kohort.spark.source.member import SourceMember
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, committed, produce, set_group
 from tests.spark.source.test_nothing_skipped import add_a_partition
@@ -20,14 +20,14 @@ def late(start: Start, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     def make(last: dict[str, object] | None = None, **more: str) -> PlayedQuery:
         query = start(last, **{"startingOffsets": "latest", **more})
-        waiting: list[Membership] = []
+        waiting: list[SourceMember] = []
         with monkeypatch.context() as patch:
             patch.setattr(driver, "FIRST_ASSIGNMENT_WAIT_S", 0.0)
             patch.setattr(driver, "REBALANCE_WAIT_S", 0.0)
-            patch.setattr(Membership, "start", lambda membership: waiting.append(membership))
+            patch.setattr(SourceMember, "start", lambda member: waiting.append(member))
             assert not query.offer()
-        for membership in waiting:
-            membership.start()
+        for member in waiting:
+            member.start()
         assert query.last is not None
         assert query.last["topics"] == {}
         return query

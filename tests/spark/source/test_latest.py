@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kohort.spark.source.latest as module
+import kohort.spark.source.partition_reader as module
 from kohort.spark.options.source import OptionError
 from kohort.spark.source.datasource import KohortDataSource
-from kohort.spark.source.latest import latest
+from kohort.spark.source.partition_reader import latest
 from tests.spark.brokers import bootstrap
 from tests.spark.playing import options
 

@@ -17,7 +17,7 @@ from kohort.spark.options.source import OptionError
 from kohort.spark.source import exclusive
 from kohort.spark.source.exclusive import ExclusiveGroupError
 from kohort.spark.source.lookup import DataLossError
-from kohort.spark.source.placing import PositionConflictError
+from kohort.spark.source.position_resolver import PositionConflictError
 from kohort.spark.source.query_state import GroupInUseError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from kohort import AdminClient, OffsetAndMetadata, TopicPartition
 from kohort.spark.source.group_offsets import Note
-from kohort.spark.source.placing import PositionConflictError
+from kohort.spark.source.position_resolver import PositionConflictError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, Row, produce, set_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from kohort.spark.source.placing import PositionConflictError
+from kohort.spark.source.position_resolver import PositionConflictError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, once, produce, set_group

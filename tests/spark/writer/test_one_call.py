@@ -21,7 +21,7 @@ from kohort.region.work import Load
 from kohort.spark.checkpoint.manifest import Manifest
 from kohort.spark.completion.control import SOURCE
 from kohort.spark.region import sink as region
-from kohort.spark.region.channel import Channel
+from kohort.spark.region.ipc import Channel
 from kohort.spark.region.work import SparkWork
 from kohort.spark.writer.delta import DeltaAppend
 from kohort.spark.writer.one_call import BATCH_ID, RepeatedBatchError

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kohort.broker import EmbeddedBroker
 from kohort.spark.options.source import OptionError
 from kohort.spark.source.datasource import KohortDataSource
-from kohort.spark.writer import producers
+from kohort.spark.writer import task
 from kohort.spark.writer.datasource import (
     KohortBatchWriter,
     KohortStreamWriter,
@@ -55,8 +55,8 @@ def bootstrap(
 def fresh_producers() -> Iterator[None]:
     """The producers of a worker end with it; those of a test's process end here."""
     yield
-    while producers._idle:
-        producers._idle.popitem()[1].close()
+    while task._idle:
+        task._idle.popitem()[1].close()
 
 
 def write(
@@ -223,26 +223,26 @@ def test_what_is_on_its_way_at_an_error_is_counted_apart(bootstrap: str) -> None
 def test_tasks_of_one_worker_share_a_producer(bootstrap: str) -> None:
     topic = new_topic(bootstrap)
     write_one(bootstrap, values(b"a"), topic=topic)
-    (kept,) = producers._idle.values()
+    (kept,) = task._idle.values()
     write_one(bootstrap, values(b"b"), topic=topic)
-    assert list(producers._idle.values()) == [kept]
+    assert list(task._idle.values()) == [kept]
     with pytest.raises(WriteError):
         write_one(bootstrap, values(bytes(2_000_000)), topic=topic)
-    assert producers._idle == {}
+    assert task._idle == {}
     write_one(bootstrap, values(b"c"), topic=topic)
     assert [value for _, value, _ in stored(bootstrap, topic)] == [b"a", b"b", b"c"]
 
 
 def test_settings_choose_the_producer_and_only_a_few_are_kept(bootstrap: str) -> None:
     topic = new_topic(bootstrap)
-    for number in range(producers.KEPT + 2):
+    for number in range(task.KEPT + 2):
         write_one(bootstrap, values(b""), topic=topic, kafka__client__id=f"writer-{number}")
-    assert len(producers._idle) == producers.KEPT
+    assert len(task._idle) == task.KEPT
 
 
 def test_a_task_without_rows_makes_no_producer(bootstrap: str) -> None:
     assert write(bootstrap, [values()], values(), topic="not-there") == {}
-    assert producers._idle == {}
+    assert task._idle == {}
 
 
 def test_a_stream_writes_the_same(bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:

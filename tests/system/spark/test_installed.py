@@ -86,3 +86,25 @@ def test_an_old_spark_is_refused_by_its_version(code: str) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "SparkVersionError: kohort.spark needs Spark 4.2 or newer, and this is Spark " in last
+
+
+# It also has fewer classes for sources. `OLD_SPARK` hides what the newer module imports.
+OLD_SOURCES = (
+    OLD_SPARK
+    + """
+import types
+old = types.ModuleType("pyspark.sql.datasource")
+exec("class DataSource: pass", old.__dict__)
+sys.modules["pyspark.sql.datasource"] = old
+import pyspark_kohort
+print(pyspark_kohort.DefaultSource.name())
+pyspark_kohort.DefaultSource({})
+"""
+)
+
+
+def test_an_old_spark_finds_a_source_that_is_refused() -> None:
+    """Spark looks into all packages `pyspark_*`, and finds no source if one import fails."""
+    done = run(OLD_SOURCES, SOURCES)
+    assert done.stdout == "kohort\n"
+    assert "SparkVersionError: kohort.spark needs Spark 4.2 or newer" in done.stderr

@@ -7,7 +7,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from kohort.spark.source.exclusive import ExclusiveGroupError
-from kohort.spark.source.placing import PositionConflictError
+from kohort.spark.source.position_resolver import PositionConflictError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, committed, once, produce, set_group

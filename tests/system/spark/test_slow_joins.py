@@ -11,7 +11,7 @@ import pytest
 from kohort.broker import EmbeddedBroker, Fault
 from kohort.spark.completion.control import LISTENING, application_directory
 from kohort.spark.completion.sinks import SinkError
-from tests.spark.completion.test_guarding import OUT, TEN, ZERO, first_batch, tell
+from tests.spark.completion.test_preconditions import OUT, TEN, ZERO, first_batch, tell
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, committed, produce
 

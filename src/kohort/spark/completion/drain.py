@@ -103,15 +103,15 @@ def _say_what_is_over(query: StreamingQuery, told: int) -> int:
     Returns:
         The new number of the last reported batch.
     """
-    from kohort.spark.completion import listening
+    from kohort.spark.completion import listener
 
     last = query.lastProgress
-    session = listening.present_session()
+    session = listener.present_session()
     application = application_of_this_process()
     if last is None or last.batchId == told or session is None or application is None:
         return told
-    if not listening.hears(query):  # a second word about a batch would hide the first
-        listening.BatchListener(session, application).tell(last)
+    if not listener.hears(query):  # a second word about a batch would hide the first
+        listener.BatchListener(session, application).tell(last)
     return int(last.batchId)
 
 

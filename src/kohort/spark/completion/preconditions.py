@@ -15,17 +15,22 @@ from typing import TYPE_CHECKING
 
 from kohort.spark.completion.sinks import SinkError, note_refusal, noted_refusal
 from kohort.spark.options.source import SourceOptions
-from kohort.spark.source.exclusive import LOOK_EVERY_S, ExclusiveGroupError, check_owner
+from kohort.spark.source.exclusive import (
+    LOOK_EVERY_S,
+    ExclusiveGroupError,
+    check_no_members,
+    check_no_others,
+    check_owner,
+)
 from kohort.spark.source.group_offsets import Note, foreign_notes, sink_notes
-from kohort.spark.source.unseen import check_first, check_others
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kohort.spark.checkpoint.manifest import Manifest
     from kohort.spark.completion.batch_done import Signs
-    from kohort.spark.source.membership import Membership
-    from kohort.spark.source.placing import Placing
+    from kohort.spark.source.member import SourceMember
+    from kohort.spark.source.position_resolver import PositionResolver
     from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.spark")
@@ -37,13 +42,13 @@ class Guard:
     Args:
         options: The query's options.
         signs: The listener's words.
-        placing: Has the topics and the group's committed offsets.
+        resolver: Has the topics and the group's committed offsets.
     """
 
-    def __init__(self, options: SourceOptions, signs: Signs, placing: Placing) -> None:
+    def __init__(self, options: SourceOptions, signs: Signs, resolver: PositionResolver) -> None:
         self._options = options
         self._signs = signs
-        self._placing = placing
+        self._resolver = resolver
         self._began_ms = int(time.time() * 1000)
         self._lock = threading.Lock()
         self._has_looked = False
@@ -62,38 +67,38 @@ class Guard:
             KafkaError: The brokers do not tell.
         """
         if self._is_blind:
-            check_first(self._options, is_restart=checkpoint.batch > 0)
+            check_no_members(self._options, is_restart=checkpoint.batch > 0)
 
-    def check_offer(self, membership: Membership) -> None:
+    def check_offer(self, member: SourceMember) -> None:
         """Check that the query may begin a batch.
 
         Args:
-            membership: The query's member.
+            member: The query's member.
 
         Raises:
             SinkError: Other members have joined, and the state of the query's sink is unknown.
             KafkaError: The brokers do not tell.
         """
-        has_all = membership.has_all(self._placing.partitions())
+        has_all = member.has_all(self._resolver.partitions())
         if not has_all and self._is_blind:
-            self._check_others(membership)
+            self._check_others(member)
 
     @property
     def _is_blind(self) -> bool:
         return self._options.group_mode == "member" and self._signs.is_blind
 
-    def _check_others(self, membership: Membership) -> None:
-        check_others(self._options, str(membership.report()["member"]))
+    def _check_others(self, member: SourceMember) -> None:
+        check_no_others(self._options, str(member.report()["member"]))
 
-    def _shares(self, membership: Membership) -> bool:
+    def _shares(self, member: SourceMember) -> bool:
         """Whether other members have some of the partitions."""
-        return membership.has_all(self._placing.partitions()) is False
+        return member.has_all(self._resolver.partitions()) is False
 
-    def check(self, membership: Membership) -> None:
+    def check(self, member: SourceMember) -> None:
         """Check that finished batches may be committed; a refusal is permanent.
 
         Args:
-            membership: The query's member.
+            member: The query's member.
 
         Raises:
             SinkError: The sink has skipped a batch, or another member writes to it too; or there
@@ -104,28 +109,28 @@ class Guard:
         with self._lock:
             if self._refused is None:
                 try:
-                    self._check_sink(membership)
-                    self._check_alone(membership)
-                    self._check_only(membership)
+                    self._check_sink(member)
+                    self._check_alone(member)
+                    self._check_only(member)
                 except (SinkError, ExclusiveGroupError) as error:
                     self._refused = error
             if self._refused is not None:
                 raise self._refused
 
-    def _check_sink(self, membership: Membership) -> None:
+    def _check_sink(self, member: SourceMember) -> None:
         sink = self._signs.sink
         if self._options.group_mode == "none":
             self._check_checkpoint()
         if self._signs.refusal:
             raise SinkError(self._signs.refusal)
-        if self._shares(membership) and self._is_blind:
-            self._check_others(membership)
+        if self._shares(member) and self._is_blind:
+            self._check_others(member)
         if not sink or self._options.group_mode != "member":
             return
-        membership.write_to(sink)
-        if not self._shares(membership):
+        member.write_to(sink)
+        if not self._shares(member):
             return
-        others = sink_notes(self._placing.group(), membership.nonce, sink, self._began_ms)
+        others = sink_notes(self._resolver.group(), member.nonce, sink, self._began_ms)
         if others:
             raise SinkError(
                 f"query {', '.join(others)}, a member of group {self._options.group_id} too, "
@@ -155,13 +160,13 @@ class Guard:
             if earlier:
                 raise SinkError(earlier)
 
-    def _check_only(self, membership: Membership) -> None:
+    def _check_only(self, member: SourceMember) -> None:
         """Detect another query that commits to the group: each would skip the other's records."""
         now = time.monotonic()
         if self._options.group_mode != "commitOnly" or now < self._look_due:
             return
         self._look_due = now + LOOK_EVERY_S
-        found = foreign_notes(self._placing.group(), membership.nonce)
+        found = foreign_notes(self._resolver.group(), member.nonce)
         if self._former is None:  # of earlier queries, perhaps with this one's lost checkpoint
             self._former = found
         news = {place: note for place, note in found.items() if note != self._former.get(place)}
@@ -173,11 +178,11 @@ class Guard:
                 "each skips what the other has read. Give each query a group of its own"
             )
 
-    def _check_alone(self, membership: Membership) -> None:
+    def _check_alone(self, member: SourceMember) -> None:
         if self._options.group_mode != "member":
             return
-        if self._signs.is_stateful and not membership.is_exclusive:
+        if self._signs.is_stateful and not member.is_exclusive:
             check_owner(self._options, "the query keeps state, which does not move with partitions")
-            membership.be_exclusive()
-        elif membership.is_exclusive and self._shares(membership):
+            member.be_exclusive()
+        elif member.is_exclusive and self._shares(member):
             check_owner(self._options, "exclusive is true or the query keeps state")

@@ -30,7 +30,7 @@ from kohort.spark.environment import log_like_spark
 from kohort.spark.options.checks import check_stream_options
 from kohort.spark.options.region import start_position
 from kohort.spark.options.source import SourceOptions
-from kohort.spark.region.channel import Channel, HandOver
+from kohort.spark.region.ipc import Channel, HandOver
 from kohort.spark.region.work import SparkWork
 from kohort.spark.source.driver import IDLE_WAIT_S, stop_on_sigterm
 from kohort.spark.source.lookup import client_settings

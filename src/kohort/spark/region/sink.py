@@ -18,7 +18,7 @@ from kohort.spark.checkpoint.batch_ids import offsets_of, running_query
 from kohort.spark.checkpoint.manifest import Manifest, ManifestError
 from kohort.spark.completion.control import application_of_this_process
 from kohort.spark.environment import configure
-from kohort.spark.region.channel import HandOver, OpenBatch, watch_end
+from kohort.spark.region.ipc import HandOver, OpenBatch, watch_end
 from kohort.spark.region.task import KEYS, Function, RegionReport, region_task
 from kohort.spark.writer.delta import run_task
 from kohort.spark.writer.one_call import only_call

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.work import Command, Cut, Discard, Load, Report, Stop, Work
 from kohort.spark.checkpoint.manifest import Manifest, Range
-from kohort.spark.region.channel import Channel, HandOver
+from kohort.spark.region.ipc import Channel, HandOver
 from kohort.spark.source.group_offsets import Topic
 from kohort.spark.source.limits import FairLimit
 from kohort.types import TopicPartition

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kohort.spark.versions import check_spark
+from kohort.spark.environment import check_spark, configure
 
 try:
     from pyspark.sql.datasource import (
@@ -33,7 +33,6 @@ except ImportError:
     raise
 
 from kohort.spark.checkpoint.manifest import OffsetJson
-from kohort.spark.environment import configure
 from kohort.spark.options.checks import check_stream_options
 from kohort.spark.options.schema import checked_columns, source_schema
 from kohort.spark.options.source import OptionError, SourceOptions, parse_options
@@ -42,7 +41,13 @@ from kohort.spark.options.writer import parse_write_options
 from kohort.spark.source.bounded import bounded_ranges, note_ignored_options
 from kohort.spark.source.driver import QueryDriver
 from kohort.spark.source.lookup import Lookup, client_settings
-from kohort.spark.source.reading import RangePartition, ids_in, read_latest, read_task, tasks_of
+from kohort.spark.source.partition_reader import (
+    RangePartition,
+    ids_in,
+    read_latest,
+    read_task,
+    tasks_of,
+)
 from kohort.spark.writer.datasource import KohortBatchWriter, KohortStreamWriter
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from kohort.spark.options.source import SourceOptions
 from kohort.spark.source.exclusive import check_newcomer
 from kohort.spark.source.limits import BatchDelay
 from kohort.spark.source.lookup import ENDS_MAX_AGE_S, Lookup, client_settings
-from kohort.spark.source.membership import Membership
-from kohort.spark.source.placing import Placing, TopicsChangedError
+from kohort.spark.source.member import SourceMember
+from kohort.spark.source.position_resolver import PositionResolver, TopicsChangedError
 from kohort.spark.source.query_state import Progress
 from kohort.spark.source.siblings import LOOK_S, Siblings
 from kohort.types import TopicPartition
@@ -73,9 +73,9 @@ class QueryDriver:
         self._options = options
         self._consumer = Consumer.from_config(client_settings(options))
         lookup = Lookup(options, self._consumer)
-        self._placing = Placing(options, self._consumer, lookup)
+        self._resolver = PositionResolver(options, self._consumer, lookup)
         try:
-            self._placing.refresh()
+            self._resolver.refresh()
         except BaseException:
             self._consumer.close(0)
             raise
@@ -85,15 +85,15 @@ class QueryDriver:
         self._progress = Progress(options.operator, uuid.uuid4().hex)
         self._progress.is_committing = options.group_mode != "none"
         self._progress.text = options.commit_metadata or ""
-        self._guard = Guard(options, self._signs, self._placing)
-        self._membership = Membership(
+        self._guard = Guard(options, self._signs, self._resolver)
+        self._member = SourceMember(
             self._consumer,
             lookup.subscription,
             self._progress,
             self._orphaned,
             self._signs,
             options.group_mode,
-            lambda: self._guard.check(self._membership),
+            lambda: self._guard.check(self._member),
         )
         self._last_read: tuple[OffsetJson | None, Manifest] = None, Manifest()
         self._offered: Manifest | None = None
@@ -122,17 +122,17 @@ class QueryDriver:
             return
         if checkpoint.nonce:
             self._progress.nonce = checkpoint.nonce
-        self._placing.learn(checkpoint)
-        self._membership.know(self._placing.topics)
+        self._resolver.learn(checkpoint)
+        self._member.know(self._resolver.topics)
         if self._options.group_mode != "none":
-            group = self._placing.group()
+            group = self._resolver.group()
             check_newcomer(self._options, group, self._progress.nonce, checkpoint)
             self._guard.check_start(checkpoint)
         if self._options.exclusive:
-            self._membership.be_exclusive()
+            self._member.be_exclusive()
         self._say_what_tells()
         self._is_started = True
-        self._membership.start()
+        self._member.start()
 
     def _say_what_tells(self) -> None:
         """Warn at start if the query must not share its group."""
@@ -175,9 +175,9 @@ class QueryDriver:
             if self._may_read():  # the member may have joined after Spark began to replay `start`
                 with contextlib.suppress(TopicsChangedError):
                     self._look_at_topics()
-                    self._placing.place(self._membership)
+                    self._resolver.place(self._member)
                 self.finish(start)
-            if self._membership.has_committed_all():  # otherwise its thread reports this later
+            if self._member.has_committed_all():  # otherwise its thread reports this later
                 self._control.acknowledge()
             return start
         try:
@@ -186,16 +186,16 @@ class QueryDriver:
             is_idle = self._targets is None and since_s < ENDS_MAX_AGE_S
             batch = None if is_idle else self._wait_for_batch(limit, waits=waits)
             if batch is None and self._targets is None and last.batch:
-                self._membership.rest(IDLE_WAIT_S)
+                self._member.rest(IDLE_WAIT_S)
                 if not self._is_still_idle():
                     batch = self._wait_for_batch(limit, waits=waits)
                 self._idle_at = time.monotonic() if batch is None else -math.inf
         except LocalProtocolError:  # the member's thread has closed the client
-            self._membership.check()
+            self._member.check()
             raise
         if batch is None and not last.batch:
             firsts = self._firsts()
-            batch = self._membership.offer_start(firsts)  # Spark always runs a first batch
+            batch = self._member.offer_start(firsts)  # Spark always runs a first batch
         if batch is None:
             return start
         self._delay.began(time.monotonic() * 1000)
@@ -209,13 +209,13 @@ class QueryDriver:
 
         Every `IDLE_LOOK_S` it also checks the topics: one may have grown or been recreated.
         """
-        if self._placing.age_s > IDLE_LOOK_S:
+        if self._resolver.age_s > IDLE_LOOK_S:
             return False
         try:
-            ends = self._placing.ends(self._membership.owned())
+            ends = self._resolver.ends(self._member.owned())
         except TopicsChangedError:
             return False
-        return bool(ends) and ends == self._membership.positions()
+        return bool(ends) and ends == self._member.positions()
 
     def _manifest(self, offset: OffsetJson) -> Manifest:
         """Parse an offset; Spark passes the same one to an idle query again and again."""
@@ -228,14 +228,14 @@ class QueryDriver:
         while self._may_read():
             least = self._delay.least(time.monotonic() * 1000) if is_patient else 1
             batch = self._next_batch(limit, least)
-            is_done = self._targets is None or not self._placing.partitions()
+            is_done = self._targets is None or not self._resolver.partitions()
             if batch is not None or is_done or self._has_all():
                 return batch
         return None
 
     def _firsts(self) -> Mapping[TopicPartition, int]:
         try:
-            return self._placing.firsts(self._membership)
+            return self._resolver.firsts(self._member)
         except TopicsChangedError:  # now a different topic, which is read from its first record
             return {}
 
@@ -248,26 +248,26 @@ class QueryDriver:
 
     def _look_for_batch(self, limit: int | None, least: int) -> Manifest | None:
         self._look_at_topics()
-        self._placing.place(self._membership)
+        self._resolver.place(self._member)
         ends = self._readable_ends()
-        gone = self._placing.check(self._membership.positions(), self._ends)
+        gone = self._resolver.check(self._member.positions(), self._ends)
         if gone:
-            self._membership.misplaced(gone)
-            self._placing.place(self._membership)
-        self._report_share(self._membership.owned())
-        self._guard.check_offer(self._membership)
-        return self._membership.offer(ends, limit, least)
+            self._member.misplaced(gone)
+            self._resolver.place(self._member)
+        self._report_share(self._member.owned())
+        self._guard.check_offer(self._member)
+        return self._member.offer(ends, limit, least)
 
     def _look_at_topics(self) -> None:
         """Detect added partitions and recreated topics."""
-        self._placing.refresh()
-        self._membership.know(self._placing.topics)
-        remade = self._placing.take_remade()
+        self._resolver.refresh()
+        self._member.know(self._resolver.topics)
+        remade = self._resolver.take_remade()
         if remade:
-            known = self._membership.owned() | self._membership.finished().keys()
-            self._membership.misplaced(place for place in known if place.topic in remade)
+            known = self._member.owned() | self._member.finished().keys()
+            self._member.misplaced(place for place in known if place.topic in remade)
         if self._options.group_mode != "member":
-            self._membership.own_all(self._placing.partitions())
+            self._member.own_all(self._resolver.partitions())
 
     def finish(self, batch: OffsetJson) -> None:
         """Mark `batch` as in the sink, and commit it to the group.
@@ -280,18 +280,18 @@ class QueryDriver:
             KafkaError: The member has failed for good.
         """
         finished = self._manifest(batch)
-        self._placing.learn(finished)
+        self._resolver.learn(finished)
         is_ours = finished == self._offered or (finished == self._repeated and finished.nonce)
         if is_ours and finished != self._heard:  # an idle query is asked again and again
-            self._membership.hear(finished)
+            self._member.hear(finished)
             self._heard = finished
         try:
-            self._guard.check(self._membership)
+            self._guard.check(self._member)
         except SinkError:
             if is_ours:  # Spark's checkpoint marks it as finished
                 self._signs.end(finished)
             raise
-        self._membership.finish(finished, COMMIT_WAIT_S)
+        self._member.finish(finished, COMMIT_WAIT_S)
 
     def ranges(self, end: OffsetJson) -> dict[TopicPartition, Range]:
         """Return the ranges to read for the batch `end`.
@@ -307,9 +307,9 @@ class QueryDriver:
             self._siblings.asked()
             return trim(batch.ranges, {})
         self._repeated = batch
-        self._membership.replay(batch)  # before its thread can report that no batch is open
+        self._member.replay(batch)  # before its thread can report that no batch is open
         self._start(batch)
-        return self._placing.replayed(batch)
+        return self._resolver.replayed(batch)
 
     def report(self) -> OffsetJson:
         """Return `sources[].latestOffset` of the query's progress."""
@@ -318,7 +318,7 @@ class QueryDriver:
         return {
             "topics": self._shown_ends,
             "control": str(self._control.directory),
-            **self._membership.report(),
+            **self._member.report(),
         }
 
     def prepare_available_now(self) -> None:
@@ -327,7 +327,7 @@ class QueryDriver:
 
     def stop(self) -> None:
         """Commit what is finished and leave the group."""
-        self._membership.close()
+        self._member.close()
         self._control.close()
 
     def _may_read(self) -> bool:
@@ -337,32 +337,32 @@ class QueryDriver:
         may own none at first: members must revoke theirs, or the broker has yet to assign
         (KIP-1263).
         """
-        if self._options.group_mode != "member" or not self._placing.partitions():
+        if self._options.group_mode != "member" or not self._resolver.partitions():
             return True  # without a topic, ask the brokers for one
         if self._is_first:
             self._is_first = False
             if self._targets is not None:
                 self._siblings.check()  # the wait is measured from here
-            self._membership.own(FIRST_ASSIGNMENT_WAIT_S)
+            self._member.own(FIRST_ASSIGNMENT_WAIT_S)
         if self._targets is None:
-            return self._membership.ready(REBALANCE_WAIT_S)
-        return self._await_share(self._membership.ready)
+            return self._member.ready(REBALANCE_WAIT_S)
+        return self._await_share(self._member.ready)
 
     def _await_share(self, wait: Callable[[float | None], bool]) -> bool:
         """Wait without a limit, unless another source of the query waits for this one."""
-        while not (is_there := wait(LOOK_S)) and not self._membership.is_closing:
+        while not (is_there := wait(LOOK_S)) and not self._member.is_closing:
             self._siblings.check()
         return is_there
 
     def _has_all(self) -> bool:
         """Return whether the share is complete; otherwise wait for more."""
-        was_settled = self._membership.settle(0)
-        self._await_share(self._membership.settle)
-        _, unplaced = self._membership.unplaced()
-        return was_settled and unplaced.isdisjoint(self._placing.partitions())
+        was_settled = self._member.settle(0)
+        self._await_share(self._member.settle)
+        _, unplaced = self._member.unplaced()
+        return was_settled and unplaced.isdisjoint(self._resolver.partitions())
 
     def _readable_ends(self) -> Mapping[TopicPartition, int]:
-        self._ends = self._placing.ends(self._membership.owned())
+        self._ends = self._resolver.ends(self._member.owned())
         if self._targets is None:
             return self._ends
         for partition, end in self._ends.items():
@@ -370,7 +370,7 @@ class QueryDriver:
         return {partition: self._targets[partition] for partition in self._ends}
 
     def _report_share(self, owned: frozenset[TopicPartition]) -> None:
-        share = (len(owned), len(self._placing.partitions()))
+        share = (len(owned), len(self._resolver.partitions()))
         if share == self._reported_share:
             return
         if share[0] < share[1]:
@@ -379,7 +379,7 @@ class QueryDriver:
                 "other members of group %s have them",
                 self._options.operator,
                 *share,
-                self._placing.wanted,
+                self._resolver.wanted,
                 self._options.group_id,
             )
         self._reported_share = share

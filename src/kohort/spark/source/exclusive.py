@@ -1,4 +1,10 @@
-"""Queries that must be alone in their group because their state does not move with partitions."""
+"""Queries that must be alone in their group.
+
+The state of some queries does not move with partitions. The sources of others know nothing about
+their sinks: Spark's file sink silently skips a batch whose number another query has written, and
+the source of a query without a listener and without `checkpointLocation` would commit such a batch.
+So it does not start one while its group has another member.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.spark.checkpoint.manifest import Manifest
+from kohort.spark.completion.sinks import SinkError
 from kohort.spark.options.source import SourceOptions
 from kohort.spark.source.group_offsets import GroupOffsets, Note, exclusive_notes, foreign_notes
 from kohort.types import TopicPartition
@@ -21,6 +28,8 @@ log = logging.getLogger("kohort.spark")
 # A killed member stays in its group until its session times out; this margin is added to that.
 SESSION_MARGIN_S = 5.0
 LOOK_EVERY_S = 0.5
+# A member that was just stopped may still be leaving.
+LEAVING_S = 5.0
 
 
 class ExclusiveGroupError(KohortError, RuntimeError):
@@ -180,3 +189,58 @@ def wait_until_empty(
 def shown(found: tuple[MemberDescription, ...]) -> str:
     """Return a readable list of members."""
     return ", ".join(f"{each.client_id} on {each.client_host}" for each in found)
+
+
+def check_no_members(options: SourceOptions, *, is_restart: bool) -> None:
+    """Refuse to join a group that has members.
+
+    Args:
+        options: The query's options.
+        is_restart: Whether the query has run before: a killed member may be its own, so it waits
+            until that member's session times out.
+
+    Raises:
+        SinkError: The group has members; names them and what to do.
+        KafkaError: The brokers do not tell.
+    """
+    timeout_s = session_s(options) if is_restart else LEAVING_S
+    found = wait_until_empty(options, _other_members, timeout_s, "cannot share")
+    if found:
+        raise SinkError(_unknown_sink(options, found))
+
+
+def check_no_others(options: SourceOptions, member_id: str) -> None:
+    """Refuse to go on while the group has other members.
+
+    Args:
+        options: The query's options.
+        member_id: The query's own member, empty before it has joined.
+
+    Raises:
+        SinkError: The group has other members; names them and what to do.
+        KafkaError: The brokers do not tell.
+    """
+    found = tuple(each for each in _other_members(options) if each.member_id != member_id)
+    if found:
+        raise SinkError(_unknown_sink(options, found))
+
+
+def _other_members(options: SourceOptions) -> tuple[MemberDescription, ...]:
+    """Return the other members of the group, without the query's own static member."""
+    instance = options.settings.get("group.instance.id")
+    return tuple(
+        each for each in members(options) if instance is None or each.group_instance_id != instance
+    )
+
+
+def _unknown_sink(options: SourceOptions, found: tuple[MemberDescription, ...]) -> str:
+    return (
+        f"query {options.operator} would share group {options.group_id} with {shown(found)}, and "
+        "its source cannot tell what its sink does: Spark's file sink skips every batch whose "
+        "number another query has written to its directory, and the records would be lost. Call "
+        "kohort.spark.install(spark) before the query starts, or write with kohort.spark.append, "
+        "which does. On Spark Connect, in SQL and in pipelines set the source's option "
+        "checkpointLocation to the query's own, and give each query a directory of its own. Or "
+        "give the query a group of its own. A member whose process was killed leaves the group "
+        "after kafka.session.timeout.ms"
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from kohort.delta.append import DeltaOptions
-from kohort.spark.completion.listening import install_where_possible
+from kohort.spark.completion.listener import install_where_possible
 from kohort.spark.writer.delta import DeltaAppend, arrow_schema, check_key_columns
 
 if TYPE_CHECKING:

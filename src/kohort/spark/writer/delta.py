@@ -34,7 +34,7 @@ class DeltaAppend(TableAppend):
     """
 
     def __init__(self, table: str | Path, group_id: str, **options: Unpack[DeltaOptions]) -> None:
-        from kohort.spark.completion.listening import install_where_possible, present_session
+        from kohort.spark.completion.listener import install_where_possible, present_session
 
         super().__init__(table, group_id, **options)
         configure()

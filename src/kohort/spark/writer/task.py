@@ -1,16 +1,19 @@
 """One task of a write, on an executor: send Arrow batches and wait for their acknowledgements.
 
-No Python object is created per row.
+No Python object is created per row. Spark reuses its Python workers for many tasks: a producer
+that is kept in a worker already has connections, metadata and a producer id when the next task
+begins.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kohort.errors import ErrorCode, KafkaError, KohortError
-from kohort.spark.writer.producers import lent
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -30,6 +33,14 @@ _REMEDIES: Mapping[int, str] = {
     "brokers, or to the topic's min.insync.replicas",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow this client to write to the topic",
 }
+
+# Maximum number of producers: queries with different settings take turns in one worker.
+KEPT = 4
+
+# The process id is a part of the key: a producer belongs to the process that created it.
+_Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
+
+_idle: dict[_Key, Producer] = {}
 
 
 class WriteError(KohortError, RuntimeError):
@@ -199,3 +210,38 @@ def _codes(error: KohortError | ValueError) -> list[int]:
     else:
         causes = [error] if isinstance(error, KohortError) else []
     return [each.code for each in causes if isinstance(each, KafkaError)]
+
+
+@contextmanager
+def lent(settings: Mapping[str, str]) -> Iterator[Producer]:
+    """Lend a producer to one task.
+
+    A producer whose task failed is closed without waiting: Spark retries the task, so writing the
+    rest of the failed one's records would be useless.
+
+    Args:
+        settings: Producer settings by Kafka's own names.
+    """
+    key = (os.getpid(), frozenset(settings.items()))
+    producer = _idle.pop(key, None) or _made(settings)
+    try:
+        yield producer
+    except BaseException:
+        producer.close(0)
+        raise
+    _keep(key, producer)
+
+
+def _made(settings: Mapping[str, str]) -> Producer:
+    from kohort.client.producer.api import Producer
+
+    return Producer.from_config(settings)
+
+
+def _keep(key: _Key, producer: Producer) -> None:
+    doubles = _idle.pop(key, None)
+    _idle[key] = producer
+    while len(_idle) > KEPT:
+        _idle.pop(next(iter(_idle))).close()
+    if doubles is not None:
+        doubles.close()

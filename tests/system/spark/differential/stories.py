@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kohort.spark.source.placing import MISSING_GRACE_S
+from kohort.spark.source.position_resolver import MISSING_GRACE_S
 from tests.spark.playing import PROTOCOLS
 from tests.spark.sessions import TRIGGERS
 from tests.system.spark.differential.world import World

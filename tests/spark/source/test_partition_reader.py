@@ -25,7 +25,13 @@ from pyspark.sql.types import (
 from kohort.spark.options.source import parse_options
 from kohort.spark.source.datasource import KohortDataSource
 from kohort.spark.source.fetch.ranges import RangeLostError
-from kohort.spark.source.reading import READ_AHEAD_FROM, RangePartition, ids_in, read_task, tasks_of
+from kohort.spark.source.partition_reader import (
+    READ_AHEAD_FROM,
+    RangePartition,
+    ids_in,
+    read_task,
+    tasks_of,
+)
 from kohort.types import TopicPartition
 from tests.client.range_scenarios import id_of, make_anew
 from tests.real_kafka.broker import RealKafka

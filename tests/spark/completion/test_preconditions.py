@@ -12,7 +12,7 @@ import pytest
 from kohort.spark.completion import batch_done
 from kohort.spark.completion.control import LISTENING, Word, application_directory, say
 from kohort.spark.completion.sinks import REFUSED, SinkError, directory_digest
-from kohort.spark.source import unseen
+from kohort.spark.source import exclusive
 from kohort.spark.source.exclusive import ExclusiveGroupError
 from tests.spark.brokers import bootstrap
 from tests.spark.conftest import Start
@@ -129,7 +129,7 @@ def test_a_refused_member_leaves_before_sparks_next_trigger(
     produce(bootstrap, topic, TEN)
     query = first_batch(start())
     tell(query, sink=OUT, refusal="the sink has skipped it")
-    member = query.reader.driver._membership._thread
+    member = query.reader.driver._member._thread
     member.join(PATIENCE_S)
     assert not member.is_alive()
     with pytest.raises(SinkError):
@@ -158,14 +158,14 @@ def test_two_members_with_one_directory_are_found_by_their_commits(
 
 def is_half(query: PlayedQuery) -> bool:
     """Whether the query has its share of the partitions, and nothing is on its way."""
-    membership = query.reader.driver._membership
-    return len(membership.owned()) == 2 and membership.settle(0)
+    member = query.reader.driver._member
+    return len(member.owned()) == 2 and member.settle(0)
 
 
 def join(start: Start, bootstrap: str, topic: str) -> PlayedQuery:
     """A member that gets in although it should not: nobody had said so when it looked."""
     late = start(kafka__client__id="south")
-    late.reader.driver._membership.start()
+    late.reader.driver._member.start()
     until(lambda: len(describe(bootstrap, topic).members) == 2, "a second member")
     return late
 
@@ -193,7 +193,7 @@ def test_a_query_that_keeps_state_is_marked_and_fails_when_somebody_gets_in(
     with pytest.raises(ExclusiveGroupError, match="query north must be alone"):
         start(kafka__client__id="west").offer()
     late = join(start, bootstrap, topic)
-    until(lambda: bool(late.reader.driver._membership.owned()), "partitions")
+    until(lambda: bool(late.reader.driver._member.owned()), "partitions")
     with pytest.raises(ExclusiveGroupError, match="must be alone"):
         north.offer()
 
@@ -219,7 +219,7 @@ def refusal(query: PlayedQuery) -> SinkError:
 def test_a_query_whose_sink_is_not_seen_does_not_join_others(
     bootstrap: str, topic: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unseen, "LEAVING_S", 0.0)
+    monkeypatch.setattr(exclusive, "LEAVING_S", 0.0)
     produce(bootstrap, topic, TEN)
     north = start(**UNSEEN)
     north.run_until(40)
@@ -283,4 +283,4 @@ def test_a_query_that_restarts_waits_for_its_own_killed_member(
         assert not offered.done()
         killed.reader.stop()
         assert not offered.result(PATIENCE_S)
-    assert again.reader.driver._membership.owned()
+    assert again.reader.driver._member.owned()

@@ -35,8 +35,7 @@ from kohort.spark.completion.lag import Board
 from kohort.spark.completion.metrics import Exporter, MetricsError
 from kohort.spark.completion.progress import SourceReport, source_reports
 from kohort.spark.completion.sink_watch import SinkWatch, Verdict, checkpoint_of
-from kohort.spark.environment import configure, log_like_spark
-from kohort.spark.versions import SparkVersionError, check_spark
+from kohort.spark.environment import SparkVersionError, check_spark, configure, log_like_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client.consumer.api import Consumer
-    from kohort.spark.source.membership import Membership
+    from kohort.spark.source.member import SourceMember
 
 log = logging.getLogger("kohort.spark")
 
@@ -41,7 +41,7 @@ class TopicsChangedError(KohortError):
     """Partitions disappeared during a request about them: start over without them."""
 
 
-class Placing:
+class PositionResolver:
     """Finds the starts of partitions, and detects lost records.
 
     Args:
@@ -228,14 +228,14 @@ class Placing:
 
     # ------------------------------------------------------------------------------ where to start
 
-    def place(self, membership: Membership) -> None:
+    def place(self, member: SourceMember) -> None:
         """Set the positions of newly assigned partitions.
 
         Raises:
             DataLossError: The next records to read are gone.
             PositionConflictError: Group and checkpoint disagree, with `positions=fail`.
         """
-        epoch, unplaced = membership.unplaced()
+        epoch, unplaced = member.unplaced()
         unplaced = frozenset(place for place in unplaced if place in self.partitions())
         if not unplaced:
             return
@@ -247,7 +247,7 @@ class Placing:
             return  # the next trigger places them, once the old positions are discarded
         unplaced &= self.partitions()
         self._added -= group.offsets.keys()
-        known = self._known(group, membership, epoch)
+        known = self._known(group, member, epoch)
         starts = {
             place: Start(Origin.EARLIEST) if place in self._anew else known.start(place)
             for place in unplaced
@@ -260,26 +260,26 @@ class Placing:
         positions = self._positions(origins, known)
         fresh = [p for p, o in origins.items() if o not in (Origin.GROUP, Origin.CHECKPOINT)]
         began = epoch if group.began is None else group.began
-        membership.place(epoch, positions, group.offsets, fresh, began)
-        self._named |= membership.positions().keys()  # not those that have advanced meanwhile
+        member.place(epoch, positions, group.offsets, fresh, began)
+        self._named |= member.positions().keys()  # not those that have advanced meanwhile
         self._anew -= unplaced
         self._added -= unplaced
         self._has_placed = True
         for name, topic in self._topics.items():
             self._counts.setdefault(name, topic.count)
 
-    def firsts(self, membership: Membership) -> dict[TopicPartition, int]:
+    def firsts(self, member: SourceMember) -> dict[TopicPartition, int]:
         """Return the starts of partitions that may be assigned after the query's first batch.
 
         Records that arrive until then must be read. Partitions that the group has already begun
         have no entry: the group has offsets or notes for them.
         """
-        places = self.partitions() - membership.positions().keys()
+        places = self.partitions() - member.positions().keys()
         late = [place for place in places if self._lookup.starts_at_latest(place)]
         if not late:
             return {}
-        group, (epoch, _) = self.group(), membership.unplaced()
-        known = self._known(group, membership, epoch)
+        group, (epoch, _) = self.group(), member.unplaced()
+        known = self._known(group, member, epoch)
         late = [place for place in late if known.start(place).origin is Origin.STARTING]
         return self._lookup.starting(late, "latest") if late else {}
 
@@ -289,11 +289,11 @@ class Placing:
             return GroupOffsets()
         return group_offsets(self._consumer.committed(*self.partitions()), self._topics)
 
-    def _known(self, group: GroupOffsets, membership: Membership, epoch: int) -> Known:
-        ends = {p: end for p, end in membership.finished().items() if p.topic in self._topics}
+    def _known(self, group: GroupOffsets, member: SourceMember, epoch: int) -> Known:
+        ends = {p: end for p, end in member.finished().items() if p.topic in self._topics}
         return Known(
             group=group,
-            nonce=membership.nonce,
+            nonce=member.nonce,
             ends=ends,
             counts=self._counts,
             has_placed=self._has_placed,

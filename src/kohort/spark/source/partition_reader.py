@@ -1,8 +1,12 @@
-"""The executor side of the source: tasks, and how they read their ranges."""
+"""The executor side of the source: tasks, and how they read their ranges.
+
+A compacted topic as a table is the last value of each key, as compaction would leave it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import logging
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -12,15 +16,19 @@ from pyspark.sql.datasource import InputPartition
 from kohort.spark.checkpoint.manifest import Range
 from kohort.spark.environment import log_like_spark
 from kohort.spark.options.source import SourceOptions
-from kohort.spark.source.latest import KEY, VALUE, latest
 from kohort.spark.source.tasks import Piece, TaskLimits, plan
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger("kohort.spark")
+
 # One fetch usually returns fewer records: a thread would have nothing to read ahead.
 READ_AHEAD_FROM = 50_000
+KEY, VALUE = "key", "value"
+# Minimum number of rows to read before those with an older value are dropped.
+_TOGETHER = 200_000
 
 
 @dataclass
@@ -128,3 +136,46 @@ def read_latest(
         alone = RangePartition((piece,), task.topic_ids)
         where = f"{piece.partition.topic}-{piece.partition.partition}"
         yield from latest(read_task(options, alone, needed), columns, where)
+
+
+def latest(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str], where: str
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the last record of each key, except keys whose last record has no value.
+
+    Memory grows with the number of keys. Records without a key are not rows of the table; the log
+    says how many there were.
+
+    Args:
+        batches: All records of one partition in order, with their keys and values.
+        columns: The requested columns.
+        where: The partition, for messages.
+    """
+    import pyarrow as pa
+
+    kept: list[pa.RecordBatch] = []
+    new = keyless = 0
+    limit = _TOGETHER
+    for batch in batches:
+        keyless += batch[KEY].null_count
+        kept.append(batch)
+        new += len(batch)
+        if new >= limit:
+            table = _compacted(pa.Table.from_batches(kept))
+            kept, new, limit = table.to_batches(), 0, max(_TOGETHER, len(table))
+    if keyless:
+        log.warning("%s: %d records without a key are left out of the table", where, keyless)
+    if kept:
+        yield from _compacted(pa.Table.from_batches(kept)).select(columns).to_batches()
+
+
+def _compacted(table: pa.Table) -> pa.Table:
+    """Return the last row of each key, without keys whose last row has no value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = table.filter(pc.is_valid(table[KEY]))
+    numbered = pa.table({KEY: table[KEY], "at": pa.array(range(len(table)), pa.int64())})
+    last = numbered.group_by(KEY).aggregate([("at", "max")])["at_max"]
+    found = table.take(last.sort())
+    return found.filter(pc.is_valid(found[VALUE])).combine_chunks()

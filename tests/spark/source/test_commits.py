@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from kohort.broker import EmbeddedBroker
 from kohort.errors import CommitFailedError, ErrorCode, KafkaError, RequestTimedOutError
-from kohort.spark.source.committing import is_lasting
+from kohort.spark.source.commits import is_lasting
 from kohort.spark.source.query_state import MembershipLostError
 from tests.spark.brokers import bootstrap
 from tests.spark.playing import PlayedQuery, committed, options, produce, set_group

@@ -20,7 +20,7 @@ from kohort.spark.checkpoint.manifest import Manifest
 from kohort.spark.completion.batch_done import Signs
 from kohort.spark.completion.sinks import SinkError
 from kohort.spark.options.source import GroupMode
-from kohort.spark.source.committing import Commits, Outcome
+from kohort.spark.source.commits import Commits, Outcome
 from kohort.spark.source.group_offsets import Topic
 from kohort.spark.source.lookup import shown_partitions
 from kohort.spark.source.query_state import Progress
@@ -44,7 +44,7 @@ LAST_WORD_WAIT_S = 5.0
 START_WAIT_S = 2.0
 
 
-class Membership:
+class SourceMember:
     """One member of one group, for one streaming query.
 
     Args:
