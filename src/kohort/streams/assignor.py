@@ -1,8 +1,8 @@
-"""Connects the machines of learner tasks to the client, as an assignor.
+"""Connects the state machines of learner tasks to the client, as an assignor.
 
-The client asks for user data in a thread of its own, and passes the result in the poll; the loop
-passes lags and time. So each input is decided under a lock, and its effects go to one function, in
-order.
+The client asks for user data in its own thread and delivers the result during poll; the event loop
+delivers lags and time. So each input is decided under a lock, and its effects are passed to one
+function, in order.
 """
 
 from __future__ import annotations
@@ -59,17 +59,16 @@ class LearnerAssignor(Assignor):
 
     Args:
         topology: The topology of the application.
-        settings: The settings of the group; those of the leader apply.
+        settings: The group's settings; the leader's settings apply.
         client_tags: Where the instance runs (KIP-708).
-        dormant: Tasks with state on disk, with the lag of each where it is known.
-        workers: How many workers the instance has.
-        clock: Returns the time in milliseconds, of a clock that never goes back; both machines use
-            it.
+        dormant: Tasks with state on disk, with their lags if known.
+        workers: Number of workers of the instance.
+        clock: Returns the time in milliseconds from a monotonic clock, for both machines.
 
     Attributes:
-        heard: Called with the effects of each input, in the thread of the input.
+        heard: Called with the effects of each input, in the input's thread.
         counts: The number of partitions of each topic when the instance started.
-        is_member: Says whether the consumer is in a generation; False makes the member start over.
+        is_member: Returns whether the consumer is in a generation; if not, the member starts over.
     """
 
     name: ClassVar[str] = ASSIGNOR
@@ -102,7 +101,7 @@ class LearnerAssignor(Assignor):
         self._deadline: int | None = None
 
     def __copy__(self) -> Self:
-        """Return one for another member, with the same settings and the initial state on disk."""
+        """Return an assignor for another member with the same settings and initial disk state."""
         member = self._member
         copied = type(self)(
             self._topology,
@@ -117,18 +116,18 @@ class LearnerAssignor(Assignor):
 
     @property
     def session(self) -> TaskSession:
-        """What the member knows; immutable."""
+        """The member's memory; immutable."""
         return self._member.session
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` is due, by the given clock; None: never."""
+        """When `tick` is due by the given clock; None: never."""
         return self._deadline
 
     # ------------------------------------------------------------------------- the client's calls
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002  # the topology has them
-        """Freeze and return this member's user data for the next rebalance."""
+        """Fix and return this member's user data for the next rebalance."""
         with self._lock:
             if self.session.generation >= 0 and not self.is_member():
                 self._decide(MembershipLost())
@@ -140,7 +139,7 @@ class LearnerAssignor(Assignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Sequence[TopicPartition]]:
-        """Return the partitions of each member alone."""
+        """Return only the partitions of each member."""
         found = self.assign_with_user_data(cluster, subscriptions)
         return {member: sorted(each.partitions) for member, each in found.items()}
 
@@ -150,8 +149,8 @@ class LearnerAssignor(Assignor):
         """Make the plan of a generation, as its leader.
 
         Raises:
-            OtherTopicsError: A member reads other topics; the consumer's poll raises an error from
-                it.
+            OtherTopicsError: A member reads other topics; the consumer's poll raises an error
+                caused by it.
             LocalProtocolError: The topics are not co-partitioned.
         """
         with self._lock:
@@ -162,7 +161,7 @@ class LearnerAssignor(Assignor):
             return effects.assignments or {}
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        """Take the leader's assignment for this member."""
+        """Accept the leader's assignment for this member."""
         with self._lock:
             if not self._has_planned:
                 self._lead(Followed())
@@ -175,7 +174,7 @@ class LearnerAssignor(Assignor):
         self.heard(replace(effects, rejoin=rejoin))
 
     def lent(self) -> frozenset[TopicPartition]:
-        """Return the partitions that others learn; in draft mode joining gives them up."""
+        """Return the partitions that others learn; in draft mode, joining gives them up."""
         word = self.session.word
         lent = self.session.active & word.being_learned if word.is_draft else frozenset[Task]()
         return self._topology.inputs(lent)
@@ -183,7 +182,7 @@ class LearnerAssignor(Assignor):
     # --------------------------------------------------------------------------- the loop's calls
 
     def tell(self, event: MemberInput) -> None:
-        """Pass the member an event from outside of a rebalance."""
+        """Pass an event from outside a rebalance to the member."""
         with self._lock:
             effects = self._decide(event)
         self.heard(effects)

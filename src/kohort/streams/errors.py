@@ -7,11 +7,11 @@ from kohort.types import TopicPartition
 
 
 class StreamsError(KohortError):
-    """Base of the errors of stream applications."""
+    """Base class of the errors of stream applications."""
 
 
 class BuildError(StreamsError, ConfigError):
-    """A program is not valid; the message says which step, and what to change."""
+    """A program is invalid; the message names the step and the remedy."""
 
 
 class NotCoPartitionedError(StreamsError):
@@ -19,11 +19,11 @@ class NotCoPartitionedError(StreamsError):
 
 
 class MissingTopicError(StreamsError):
-    """A topic that the application reads, or an internal one that it created, does not exist."""
+    """A topic that the application reads, or one of its internal topics, does not exist."""
 
 
 class InternalTopicError(StreamsError):
-    """An internal topic of the application has other settings than its data needs."""
+    """An internal topic of the application has unsuitable settings."""
 
 
 class ChangelogTruncatedError(StreamsError):
@@ -31,11 +31,11 @@ class ChangelogTruncatedError(StreamsError):
 
 
 class InputChangedError(StreamsError):
-    """An input topic was deleted, recreated, or lost its end while it was read."""
+    """An input topic was deleted, recreated, or truncated while it was read."""
 
 
 class ControlRecordError(StreamsError):
-    """Bytes of the control topic are not a record of this package."""
+    """Bytes in the control topic are not a record of this package."""
 
 
 class TaskFailedError(StreamsError):
@@ -47,7 +47,7 @@ class StreamsFencedError(StreamsError):
 
 
 class DifferentProgramError(StreamsError):
-    """A member of the application runs another program."""
+    """A member of the application runs a different program."""
 
 
 class NotRunningError(StreamsError):
@@ -55,20 +55,20 @@ class NotRunningError(StreamsError):
 
 
 class NoSuchStoreError(StreamsError):
-    """The program has no store of that name."""
+    """The program has no store with this name."""
 
 
 class KeyElsewhereError(StreamsError, KeyError):
-    """This instance does not process the task that has a key.
+    """This instance does not process the task to which a key belongs.
 
     Attributes:
-        task: That task, as `sub-topology_partition`.
-        member: Member id of its owner, as far as this instance knows; empty: not known.
-        url: Where its owner answers queries over HTTP; empty: nowhere, or not known.
+        task: The task, as `sub-topology_partition`.
+        member: Member id of its owner, as far as this instance knows; empty: unknown.
+        url: Where its owner answers queries over HTTP; empty: nowhere, or unknown.
     """
 
     def __init__(self, store: str, task: str, member: str, url: str = "") -> None:
-        """Make the error for a key of a task."""
+        """Create the error for a key of a task."""
         self.store = store
         self.task = task
         self.member = member
@@ -76,7 +76,7 @@ class KeyElsewhereError(StreamsError, KeyError):
         super().__init__(store, task, member, url)
 
     def __str__(self) -> str:
-        """Return where the key is."""
+        """Return the location of the key."""
         where = f"its owner is {self.member}" if self.member else "its owner is not known"
         if self.url:
             where += f", at {self.url}"
@@ -87,11 +87,11 @@ class KeyElsewhereError(StreamsError, KeyError):
 
 
 class StateError(StreamsError):
-    """The state on disk cannot be used; the subclass says why."""
+    """The state on disk cannot be used; the subclass gives the reason."""
 
 
 class StateInUseError(StateError):
-    """Another process, or another task of this one, has the directory."""
+    """Another process, or another task of this process, uses the directory."""
 
 
 class ForeignStateError(StateError):
@@ -103,7 +103,7 @@ class NewerStateError(StateError):
 
 
 class StateDiskFullError(StateError):
-    """The disk of the state is full; earlier flushed state is intact."""
+    """The disk that holds the state is full; state flushed earlier is intact."""
 
 
 class DamagedStateError(StateError):
@@ -117,7 +117,7 @@ class StoreClosedError(StateError):
 class RecordFailedError(StreamsError):
     """A record could not be processed, and `on_error` is "stop"; `__cause__` is the error.
 
-    The record has changed neither outputs nor state. The task cannot go on.
+    The record has changed neither outputs nor state. The task cannot continue.
 
     Attributes:
         partition: Partition of the record.
@@ -127,7 +127,7 @@ class RecordFailedError(StreamsError):
     """
 
     def __init__(self, partition: TopicPartition, offset: int, step: str, reason: str) -> None:
-        """Make the error of one record."""
+        """Create the error for one record."""
         self.partition = partition
         self.offset = offset
         self.step = step
@@ -135,7 +135,7 @@ class RecordFailedError(StreamsError):
         super().__init__(partition, offset, step, reason)
 
     def __str__(self) -> str:
-        """Return which record failed where, and how to go on."""
+        """Return which record failed where, and how to continue."""
         where = f"{self.partition.topic}-{self.partition.partition}@{self.offset}"
         return (
             f"{where}: the step {self.step} failed ({self.reason}); correct the program, or skip"

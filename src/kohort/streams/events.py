@@ -8,10 +8,10 @@ from kohort.streams.assignment.tasks import Task
 
 
 class StreamsEvent(Struct, frozen=True, kw_only=True):
-    """Base of all events.
+    """Base class of all events.
 
     Attributes:
-        at: When it happened, in milliseconds since the epoch, by the clock of this host.
+        at: When it happened, in milliseconds since the epoch by this host's clock.
     """
 
     at: int
@@ -23,7 +23,7 @@ class StreamsEvent(Struct, frozen=True, kw_only=True):
 
 
 class TasksChanged(StreamsEvent, frozen=True, kw_only=True):
-    """The leader's plan has come.
+    """The leader's plan has arrived.
 
     Attributes:
         generation: The group's generation.
@@ -49,9 +49,9 @@ class TaskStarted(StreamsEvent, frozen=True, kw_only=True):
 
     Attributes:
         task: The task.
-        restored: Records that were replayed after the task was granted.
-        granted_at: When this instance was granted it, in milliseconds since the epoch.
-        released_at: When its owner stopped, by that host's clock; None: no owner released it.
+        restored: Number of records replayed after the task was granted.
+        granted_at: When it was granted to this instance, in milliseconds since the epoch.
+        released_at: When its owner stopped, by the owner's clock; None: no owner released it.
         owner: Member id of that owner.
     """
 
@@ -63,12 +63,12 @@ class TaskStarted(StreamsEvent, frozen=True, kw_only=True):
 
     @property
     def unavailable_ms(self) -> int | None:
-        """Milliseconds without processing; None where no owner reported when it stopped."""
+        """Milliseconds without processing; None if the owner did not report when it stopped."""
         return None if self.released_at is None else max(0, self.at - self.released_at)
 
 
 class TaskReleased(StreamsEvent, frozen=True, kw_only=True):
-    """This instance has released a task: committed it, and written its end for the next owner.
+    """This instance has committed a task, and written its ends for the next owner.
 
     Attributes:
         task: The task.
@@ -82,15 +82,15 @@ class TaskReleased(StreamsEvent, frozen=True, kw_only=True):
 class TaskLost(StreamsEvent, frozen=True, kw_only=True):
     """The group removed this instance, and another one has the task.
 
-    Records since the last commit that the group has accepted are processed again. A commit that was
-    under way may have been accepted.
+    Records since the last accepted commit are processed again. A commit in flight may have been
+    accepted.
     """
 
     task: Task
 
 
 class TaskFailed(StreamsEvent, frozen=True, kw_only=True):
-    """A task stopped with an error; the others go on.
+    """A task stopped with an error; other tasks continue.
 
     Attributes:
         task: The task.
@@ -106,8 +106,8 @@ class StateRestored(StreamsEvent, frozen=True, kw_only=True):
 
     Attributes:
         task: The task.
-        records: Records that were replayed since the instance took the task up.
-        seconds: How many seconds that took, including waits.
+        records: Number of records replayed since the instance took over the task.
+        seconds: How long that took, in seconds, including waits.
     """
 
     task: Task

@@ -1,7 +1,7 @@
 """Inspects a stream application from outside, and asks members to leave.
 
-Members come from the group's description, with their user data of the last rebalance; later events
-of tasks come from the control topic.
+Members come from the group's description, with their user data from the last rebalance; later task
+events come from the control topic.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
     Attributes:
         member_id: Its id.
         client_id: Its client id.
-        host: Where it connects from.
-        active: The partitions of the tasks that it processes; none while the group rebalances,
-            since Kafka does not say then.
-        processing: The tasks that it last reported to process.
-        learning: Tasks that it learns, with their lags in the last rebalance; None: not known.
-        standbys: Tasks of which it has a standby, with their lags.
+        host: The host it connects from.
+        active: The partitions of the tasks that it processes; empty during a rebalance, when Kafka
+            does not report them.
+        processing: The tasks that it last reported as processing.
+        learning: Tasks that it learns, with their lags in the last rebalance; None: unknown.
+        standbys: Tasks for which it has a standby, with their lags.
         being_learned: Its tasks that another member learns.
-        is_leaving: Whether it is to leave the group.
-        unable: Tasks that it could not learn or follow since it joined the group; others get them.
-        trouble: The last error of those; empty: none.
+        is_leaving: Whether it has been asked to leave the group.
+        unable: Tasks that it failed to learn or follow since it joined the group; others get them.
+        trouble: The last error of these tasks; empty: none.
     """
 
     member_id: str
@@ -64,7 +64,7 @@ class ApplicationStatus(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name.
-        state: State of its group, in the words of Kafka's tools.
+        state: State of its group, as named by Kafka's tools.
         members: Its members.
         tasks: The last record of each task.
     """
@@ -76,7 +76,7 @@ class ApplicationStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> list[Task]:
-        """The tasks that a member has stopped because they raised."""
+        """The tasks that a member has stopped because of an exception."""
         present = {each.member_id for each in self.members}
         return sorted(
             task
@@ -91,11 +91,11 @@ class ApplicationStatus(Struct, frozen=True, kw_only=True):
 
 
 async def look(application: str, settings: ClientSettings) -> ApplicationStatus:
-    """Return the present state of an application.
+    """Return the current state of an application.
 
     Raises:
         MissingTopicError: The application does not exist.
-        StreamsError: The group of that name does not belong to a stream application.
+        StreamsError: The group with this name does not belong to a stream application.
         KafkaError: The brokers cannot be reached.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:
@@ -125,9 +125,9 @@ async def _check_exists(admin: AsyncAdminClient, group: GroupDescription) -> Non
 
 
 async def _described(admin: AsyncAdminClient, application: str) -> GroupDescription:
-    """Return the group of an application; one that is not there has no members.
+    """Return the group of an application; a missing group is returned without members.
 
-    Brokers forget a group without members once its offsets have expired.
+    Brokers delete a group without members once its offsets have expired.
     """
     try:
         group = (await admin.describe_groups([application]))[application]
@@ -166,7 +166,7 @@ def _member(member: MemberDescription, state: ControlState) -> MemberStatus:
 
 
 def _claim(data: bytes | None) -> Claim:
-    """Read a member's claim; a group in a rebalance has none."""
+    """Decode a member's claim; a rebalancing group has none."""
     try:
         return decode_claim(data or b"")
     except RemoteProtocolError:
@@ -183,20 +183,20 @@ def _word(data: bytes | None) -> Word:
 async def ask_to_leave(
     application: str, member: str, settings: ClientSettings, timeout_s: float
 ) -> str:
-    """Ask a member to leave once others have learned its tasks, and wait until it has.
+    """Ask a member to leave once others have learned its tasks, and wait until it has left.
 
     Args:
         application: Name of the application.
-        member: Its member id, or its client id or static id if only one member has that.
+        member: Its member id, or its client id or static id if that is unique.
         settings: How to reach the brokers.
-        timeout_s: How many seconds to wait; 0: do not wait.
+        timeout_s: Timeout in seconds; 0: do not wait.
 
     Returns:
-        Its member id.
+        The member id.
 
     Raises:
-        StreamsError: The member does not exist, or there is no other one to learn its tasks; or it
-            has not left in time, and goes on leaving.
+        StreamsError: The member does not exist, or it is the only one, so that no other can learn
+            its tasks; or it has not left in time and is still leaving.
         KafkaError: The brokers cannot be reached.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:

@@ -1,7 +1,7 @@
 """Resets a stream application: deletes its positions and its state.
 
-It then reads its input again from the start. Its output in other topics stays, and so do its dead
-letters.
+The application then reads its input again from the start. Its output in other topics stays, and so
+do its dead letters.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Reset(Struct, frozen=True, kw_only=True):
         application: Name of the application.
         topics: Its internal topics: changelogs, repartition topics, the control topic.
         offsets: The committed offsets of its group.
-        foreign: Topics with similar names that stay, as they belong to another application whose
-            name begins with this one's.
-        is_done: Whether they were deleted, and not only listed.
+        foreign: Topics with similar names that are kept because they belong to another application
+            whose name starts with this one's.
+        is_done: Whether they were deleted rather than only listed.
     """
 
     application: str
@@ -47,12 +47,12 @@ class Reset(Struct, frozen=True, kw_only=True):
 def topics_of(application: str, present: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return an application's internal topics, and topics that only look like them.
 
-    Both "a" and "a-b" may have a topic a-b-c-changelog; it belongs to the longer name, if that
-    application exists.
+    Both "a" and "a-b" may have a topic a-b-c-changelog; it belongs to the application with the
+    longer name, if that exists.
 
     Args:
         application: Name of the application.
-        present: The topics that exist.
+        present: The existing topics.
     """
     names = sorted(present)
     others = [name.removesuffix(_CONTROL) for name in names if name.endswith(_CONTROL)]
@@ -68,14 +68,14 @@ async def reset(application: str, settings: ClientSettings, *, execute: bool) ->
     Args:
         application: Name of the application.
         settings: How to reach the brokers.
-        execute: Whether to delete; otherwise this only lists.
+        execute: Whether to delete; otherwise the topics are only listed.
 
     Returns:
         What was deleted, or would be.
 
     Raises:
         MissingTopicError: The application does not exist.
-        StreamsError: It has members; or its topics still exist after a minute.
+        StreamsError: It has members, or its topics still exist after a minute.
         KafkaError: The brokers cannot be reached, or refuse.
     """
     async with AsyncAdminClient(**admin_settings(settings)) as admin:
@@ -136,7 +136,7 @@ async def _delete(admin: AsyncAdminClient, found: Reset, is_group: bool) -> None
 
 
 async def _until_gone(admin: AsyncAdminClient, topics: list[str]) -> None:
-    """Wait until topics are gone: brokers delete in the background, and a start would find them."""
+    """Wait until topics are gone: brokers delete asynchronously; a new start would find them."""
     end = time.monotonic() + _GONE_S
     while left := await admin.list_topics() & frozenset(topics):
         if time.monotonic() > end:

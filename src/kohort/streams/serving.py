@@ -1,7 +1,7 @@
 """Answers queries of an application's stores over HTTP; needs the extra `ui`.
 
-Clients may ask any instance: one that does not process the key's task redirects them to its owner,
-whose address is in the control topic (like `application.server` of Kafka Streams).
+Clients may ask any instance: if it does not process the key's task, it redirects them to the owner,
+    whose address is in the control topic (like `application.server` of Kafka Streams).
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ _KEY_CHARACTERS_MAX = 65_536
 
 
 class Queried(Protocol):
-    """What the server needs of an instance, see `ProgramInstance`."""
+    """The interface of an instance for the server; see `ProgramInstance`."""
 
     @property
     def member_id(self) -> str:
-        """Id that the group has given to it."""
+        """Member id assigned by the group."""
 
     @property
     def tasks(self) -> Mapping[Task, Role]:
-        """Its tasks, with its role in each."""
+        """Its tasks, with its role for each."""
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Names of its program's stores."""
+        """Names of the program's stores."""
 
     def step_of(self, store: str) -> tuple[Part, Storing]:
-        """Return the step that has a store."""
+        """Return the step that owns a store."""
 
     def find(self, store: str, key: object, *, stale: bool = False) -> Found:
-        """Return what a store has for a key."""
+        """Return the value of a key in a store."""
 
 
 class QueryServer:
@@ -70,8 +70,8 @@ class QueryServer:
         url: The address at which other hosts reach it.
 
     Raises:
-        ConfigError: The server cannot listen on the address, or other machines can reach it and
-            there is no token.
+        ConfigError: The server cannot listen on the address, or other machines can reach it and no
+            token is set.
     """
 
     def __init__(self, instance: Queried, settings: StreamSettings) -> None:
@@ -164,7 +164,7 @@ class QueryServer:
 
 
 class _BadQuery(ValueError):
-    """A query is not valid."""
+    """A query is invalid."""
 
 
 class _Server(uvicorn.Server):
@@ -175,7 +175,7 @@ class _Server(uvicorn.Server):
 
 
 def _key_of(step: Storing, asked: Mapping[str, str]) -> object:
-    """Return the key of a query; for a store with windows it includes a start."""
+    """Return the key of a query; for a windowed store it includes a start time."""
     if not isinstance(step, AggregateWindows):
         return _plain_key(step.key, asked)
     start = asked.get("start_ms", "")
@@ -216,7 +216,7 @@ def _from_text(serde: AnySerde, text: str) -> Anything:
 
 
 def _shown(serde: AnySerde, value: object) -> Mapping[str, object]:
-    """Return a value as JSON if possible, else its stored bytes."""
+    """Return a value as JSON if possible, or else its stored bytes."""
     try:
         if not isinstance(value, bytes):
             return {"value": msgspec.Raw(msgspec.json.encode(value))}

@@ -30,31 +30,31 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
     """The settings of one instance.
 
     Attributes:
-        learners: Settings of the group for learners; those of the leader apply to all members.
+        learners: The group's settings for learners; the leader's settings apply to all members.
         client_tags: Where the instance runs (KIP-708).
         protocol_type: Protocol type of the group: "consumer", or "stream" as in the draft of
-            KIP-429, which Kafka's tools for consumer groups do not show. To change it, stop all
-            instances.
-        workers: Relative capacity of this instance: tasks are shared out evenly among the workers
-            of all instances. It starts no threads.
+            KIP-429, which Kafka's tools for consumer groups do not show. Stop all instances before
+            changing it.
+        workers: Relative capacity of this instance: tasks are divided evenly among the workers of
+            all instances. It starts no threads.
         commit_interval_ms: Milliseconds between commits; after a crash, at most this much work is
             repeated.
         lag_interval_ms: Milliseconds between measurements of the lags of learners and standbys.
         checkpoint_interval_ms: Milliseconds between checkpoints of learners and standbys.
         purge_interval_ms: Milliseconds between deletions of committed records in repartition
             topics.
-        learner_records_per_s: The most changelog records per second that learners and standbys of
-            this instance replay together; None: no limit. Granted tasks have no limit.
+        learner_records_per_s: Maximum number of changelog records per second that learners and
+            standbys of this instance replay together; None: unlimited. Granted tasks are not
+            limited.
         poll_ms: Milliseconds that a poll waits for records while no task has any.
-        process_budget: The most records that a task processes before another one has its turn.
-        restore_budget: The most changelog records that are applied before others have their turn.
-        replication_factor: Copies of topics that are created; -1: the broker's default.
-        query_listen: The address to answer queries on over HTTP, as "host:port"; port 0 is a free
-            one.
-        None: none. Needs the extra `ui`.
-        query_url: The address at which other hosts reach it; None: the one that it listens on.
-        query_token_file: A file with the token that every query must carry; without one, only
-            this machine may ask.
+        process_budget: Maximum number of records that a task processes in its turn.
+        restore_budget: Maximum number of changelog records applied before other work has its turn.
+        replication_factor: Replicas of created topics; -1: the broker's default.
+        query_listen: The HTTP address for queries, as "host:port"; port 0 is a free port. None: no
+            server. Needs the extra `ui`.
+        query_url: The address at which other hosts reach it; None: the address it listens on.
+        query_token_file: A file with the token that every query must carry; without it, only this
+            machine may send queries.
     """
 
     learners: LearnerSettings = LearnerSettings()
@@ -78,7 +78,7 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
         """Check the settings.
 
         Raises:
-            ConfigError: One is out of its range.
+            ConfigError: A setting is out of range.
         """
         for name, least in _RANGES.items():
             if getattr(self, name) < least:

@@ -1,7 +1,7 @@
 """The topics of a stream application: those that it reads, and its internal ones.
 
-An instance refuses to start where state would be lost later: with a changelog that is not
-compacted, has another number of partitions, or is gone although the application has run before.
+An instance refuses to start if state would be lost later: if a changelog is not compacted, has a
+    different number of partitions, or is gone although the application has run before.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ log = logging.getLogger("kohort.streams")
 _APPEARS_S = 30.0
 _AGAIN_S = 0.1
 _COMPACT: Mapping[str, str] = {"cleanup.policy": "compact"}
-# Processed records are not needed again, but none may be deleted before.
+# Processed records are no longer needed, but no record may be deleted before that.
 _KEEP: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _ANY: Mapping[str, str] = {"cleanup.policy": "delete"}
 
 
 class InternalTopic(Struct, frozen=True, kw_only=True):
-    """A topic that an application creates for itself.
+    """A topic that an application creates for internal use.
 
     Attributes:
         name: Its name.
-        partitions: How many partitions it must have.
+        partitions: The required number of partitions.
         is_compacted: Whether it keeps the last record of each key; otherwise it keeps every record.
-        has_state: Whether state is lost if it is recreated.
+        has_state: Whether recreating it loses state.
         is_checked: Whether to check an existing topic.
     """
 
@@ -71,20 +71,21 @@ async def prepare(
     """Check the topics that an application reads; create and check its internal ones.
 
     Args:
-        admin: Asks the brokers.
+        admin: The admin client.
         application: The application.
-        replication_factor: Copies of topics that are created; -1 is the broker's default.
+        replication_factor: Replicas of created topics; -1: the broker's default.
 
     Returns:
         The number of partitions of each topic that is read.
 
     Raises:
-        MissingTopicError: A topic to read or write is missing; or a changelog, after a commit.
-        NotCoPartitionedError: Topics that one part reads differ in their numbers of partitions.
-        InternalTopicError: An internal topic cannot hold its data.
+        MissingTopicError: A topic to read or write is missing, or a changelog is missing after a
+            commit.
+        NotCoPartitionedError: Topics read by one part have different numbers of partitions.
+        InternalTopicError: An internal topic is unsuitable for its data.
         KafkaError: The brokers cannot be reached, or refuse.
     """
-    # Offsets first: where some are committed, the changelogs were created before.
+    # Offsets first: if any are committed, the changelogs were created before.
     committed = await _committed(admin, application)
     present = await admin.list_topics()
     counts = await _inputs(admin, application, present)
@@ -152,12 +153,12 @@ def _check_copartitioned(application: Application, number: int, found: Mapping[s
 def unfit(
     application: Application, before: Mapping[str, int], now: Mapping[str, int]
 ) -> dict[int, StreamsError]:
-    """Return the parts that cannot go on because their topics have changed, and why.
+    """Return the parts that cannot continue because their topics have changed, with the errors.
 
     Args:
         application: The application.
         before: The number of partitions of each topic when the instance started.
-        now: The present number, of topics that exist.
+        now: The current number for each existing topic.
     """
     found: dict[int, StreamsError] = {}
     for number, part in enumerate(application.topology.sub_topologies):
@@ -177,7 +178,7 @@ def unfit(
 def unread(application: Application, now: Mapping[str, int]) -> list[str]:
     """Return the partitions that are not read because another topic of their part lacks them.
 
-    Parts with state are left out: they cannot go on at all.
+    Stateful parts are left out: they cannot continue at all.
     """
     return [
         f"{topic}-{number}"
@@ -244,7 +245,7 @@ def _check_nothing_is_gone(
 
 
 def _warn_of_lost_records(application: Application, present: frozenset[str]) -> None:
-    """Warn of repartition topics that are missing although the application has run before."""
+    """Warn about repartition topics that are missing although the application has run before."""
     fresh = sorted(application.repartitions.keys() - present)
     if fresh and control_topic(application.name) in present:
         log.warning(
@@ -258,7 +259,7 @@ def _warn_of_lost_records(application: Application, present: frozenset[str]) -> 
 
 
 def missing(application: Application, gone: frozenset[str]) -> dict[int, StreamsError]:
-    """Return the parts that cannot go on because topics that they write are gone, and why.
+    """Return the parts that cannot continue because topics they write are gone, with the errors.
 
     Args:
         application: The application.
@@ -352,7 +353,7 @@ async def _check(admin: AsyncAdminClient, topic: InternalTopic) -> None:
 async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
     """Return how many partitions a topic has, and its clean-up policy.
 
-    Not every broker knows a new topic at once, so this asks again.
+    Not every broker knows a new topic at once, so this retries.
     """
     resource = ConfigResource("topic", topic)
     end = asyncio.get_running_loop().time() + _APPEARS_S

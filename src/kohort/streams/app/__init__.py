@@ -1,1 +1,1 @@
-"""What an application says: its program, its steps, and how it is run."""
+"""The application API: programs, their steps, and running them."""

@@ -4,9 +4,9 @@
     flights = app.topic("flights", key="str", value="json")
     flights.map(lambda key, flight: flight["delay"], value="int").count().to("counts")
 
-Every function may be a coroutine function. Functions on streams get key and value, those that fold
-get the state and the value, those that join get both values. Functions must depend only on their
-arguments: a record is processed again after a crash.
+Every function may be a coroutine function. Functions on streams take the key and the value, folding
+functions take the state and the value, and joining functions take both values. Functions must
+depend only on their arguments: after a crash, records are processed again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ V = TypeVar("V")
 
 
 Setting: TypeAlias = Any
-"""The value of a setting, checked where it is used."""
+"""A setting of any type; its consumer checks the value."""
 
 
 _ONE_SIGNAL_S = 1.0
@@ -53,9 +53,9 @@ class App:
         name: The name of the application and of its consumer group, and the prefix of its internal
             topics.
         on_error: What to do with a record that cannot be processed. "stop" (the default) raises
-            `RecordFailedError`, "skip" logs a WARNING and goes on, "dead-letter" also writes the
-            record to a topic, with headers that say what went wrong (KIP-1034).
-        dead_letter_topic: The topic for these; `<name>-dead-letters` by default.
+            `RecordFailedError`, "skip" logs a WARNING and continues, "dead-letter" also writes the
+            record to a topic, with headers that describe the error (KIP-1034).
+        dead_letter_topic: The topic for dead letters; `<name>-dead-letters` by default.
 
     Attributes:
         name: As given.
@@ -91,7 +91,7 @@ class App:
             value: The serde of its values.
 
         Raises:
-            BuildError: The topic is read already, or a serde is not known.
+            BuildError: The topic is already read, or the serde is unknown.
         """
         if check_topic(name) in self._topics:
             raise BuildError(
@@ -105,10 +105,10 @@ class App:
         return Stream(self._plan, number, keys, values)
 
     def build(self) -> Program:
-        """Return the program as it is now, checked and divided into sub-topologies.
+        """Return the program built so far, checked and divided into sub-topologies.
 
         Raises:
-            BuildError: It reads no topic, or writes an internal one by name.
+            BuildError: The program reads no topic, or writes to an internal topic by name.
         """
         from kohort.streams.app.topology import Program
 
@@ -118,7 +118,7 @@ class App:
         """Return a driver that runs the program in memory, without a broker.
 
         Args:
-            partitions: How many partitions every topic has.
+            partitions: Number of partitions of every topic.
 
         Raises:
             BuildError: See `build`.
@@ -142,11 +142,11 @@ class App:
         """Return an instance of the application, to run on an event loop.
 
         Args:
-            bootstrap_servers: Brokers to begin with.
-            state_dir: Where state is kept; each process needs one of its own.
+            bootstrap_servers: Brokers to connect to first.
+            state_dir: Directory for state; each process needs its own.
             store: "rocksdb" (the default, which needs `state_dir`), or "memory".
-            settings: How the instance works.
-            on_event: Called with each event, on the loop.
+            settings: The instance's settings.
+            on_event: Called with each event, on the event loop.
             clients: Kafka's settings in snake_case, as `kohort.Consumer` takes them.
 
         Raises:
@@ -161,7 +161,7 @@ class App:
         )
 
     async def run_async(self, **settings: Setting) -> None:
-        """Run an instance until `stop`, on the event loop of the caller.
+        """Run an instance on the caller's event loop until `stop` is called.
 
         Args:
             settings: The arguments of `instance`.
@@ -183,10 +183,10 @@ class App:
             self._running = None
 
     def run(self, **settings: Setting) -> None:
-        """Run an instance until `stop`; in the main thread SIGTERM and SIGINT do the same.
+        """Run an instance until `stop` is called, or SIGTERM or SIGINT arrive in the main thread.
 
-        To end, it commits, gives its tasks up and leaves the group. A second signal, a second or
-        more later, ends the process at once, even while a function of the program blocks.
+        To stop, the instance commits, releases its tasks and leaves the group. A second signal, at
+        least a second later, ends the process at once, even while a function of the program blocks.
 
         Args:
             settings: The arguments of `instance`.
@@ -208,11 +208,13 @@ class App:
         heard: list[float] = []
 
         def handle(number: int, _frame: FrameType | None) -> None:
-            # Called between two instructions of Python, also while a function blocks the loop.
+            # Python calls this between two bytecode instructions, also while a function blocks the
+            # loop.
             heard.append(time.monotonic())
-            # `timeout` and some supervisors signal a process and then its group: that is one signal
+            # `timeout` and some supervisors signal a process and then its group: count both as one
+            # signal.
             if heard[-1] - heard[0] >= _ONE_SIGNAL_S:
-                signal.signal(number, signal.SIG_DFL)  # Python's own would wait until all is closed
+                signal.signal(number, signal.SIG_DFL)  # Python's own waits for all to close
                 signal.raise_signal(number)
             loop.call_soon_threadsafe(self.stop)
 
@@ -224,26 +226,26 @@ class App:
                 signal.signal(each, handler or signal.SIG_DFL)
 
     def stop(self) -> None:
-        """Make `run` or `run_async` end in order, without waiting; any thread may call this."""
+        """Stop `run` or `run_async` in order, without waiting; may be called from any thread."""
         if self._running is not None:
             self._running.stop_soon()
 
     def query(self, store: str, key: object, *, stale: bool = False) -> Decoded:
-        """Return the value that a store of the running instance has for a key, None without one.
+        """Return a key's value in a store of the running instance, or None if it has none.
 
         The value may come from a record that is not committed yet. In a program with coroutine
-        functions it may come from a record that is still being processed, whose changes are undone
-        if it fails. In another thread than that of the instance, this waits for the instance's next
+        functions it may come from a record still being processed, whose changes are undone if it
+        fails. Called from a thread other than the instance's, this waits for the instance's next
         turn.
 
         Args:
-            store: Name of the store, which is the name of its step.
-            key: The key; a `WindowedKey` of a store with windows.
-            stale: Whether a learner or a standby of this instance may answer, with older state.
+            store: Name of the store, which is its step's name.
+            key: The key; a `WindowedKey` for a windowed store.
+            stale: Whether a learner or standby of this instance may answer, with older state.
 
         Raises:
             NotRunningError: Neither `run` nor `run_async` is running.
-            NoSuchStoreError: The program has no store of that name.
+            NoSuchStoreError: The program has no store with this name.
             KeyElsewhereError: Another instance processes the key's task; the error names it.
         """
         if self._running is None:

@@ -1,4 +1,4 @@
-"""Connects a program to the runtime: tasks over open stores, their directories and topics."""
+"""Adapts a program to the runtime: tasks over open stores, their directories and topics."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from kohort.streams.stores.memory import MemoryStore
 from kohort.streams.stores.store import Store
 from kohort.types import TopicPartition
 
-# A task that awaits functions lets others have their turn after this time.
+# A task that awaits functions yields to other tasks after this time.
 _LONGEST_S = 0.1
 _TASK = re.compile(r"(\d{1,9})_(\d{1,9})")
 
 
 class ProgramDirectory:
-    """The state of one task on disk, with its stores open.
+    """A task's state on disk, with its stores open.
 
     Args:
         program: The program.
         task: The task.
-        directory: Its directory; closed if a store cannot be opened.
+        directory: The task's directory; closed if a store cannot be opened.
 
     Attributes:
         stores: The open stores, by name.
@@ -57,27 +57,27 @@ class ProgramDirectory:
             raise
 
     def read_checkpoint(self) -> Mapping[TopicPartition, int]:
-        """Return the offsets of the stores with state; opening a store may have dropped it."""
+        """Return the offsets of stores with state; opening a store may have dropped its state."""
         offsets = self._directory.offsets()
         return {place: offsets[name] for name, place in self._place.items() if name in offsets}
 
     def write_checkpoint(self, offsets: Mapping[TopicPartition, int], /) -> None:
-        """Write up to which offset each store has its changelog; see `TaskDirectory.commit`."""
+        """Write the changelog offset of each store; see `TaskDirectory.commit`."""
         named = {self._name[place]: offset for place, offset in offsets.items()}
         self._directory.commit(named)
 
     def close(self) -> None:
-        """Close the stores and give up the lock."""
+        """Close the stores and release the lock."""
         self._directory.close()
 
 
 class ProgramTask:
-    """A task of a program, for the runtime.
+    """A program's task, as the runtime uses it.
 
     Args:
         program: The program.
         task: The task.
-        directory: Its state on disk; None: in memory.
+        directory: Its state on disk; None: state is kept in memory.
     """
 
     def __init__(self, program: Program, task: Task, directory: ProgramDirectory | None) -> None:
@@ -93,23 +93,23 @@ class ProgramTask:
 
     @property
     def outputs(self) -> list[Output]:
-        """Its output since this list was emptied."""
+        """The task's output since this list was last emptied."""
         return self._task.outputs
 
     def add(self, partition: TopicPartition, records: Sequence[InputRecord], /) -> None:
-        """Add records that were fetched."""
+        """Add fetched records."""
         self._task.add(partition, records)
 
     def is_paused(self, partition: TopicPartition, /) -> bool:
-        """Whether enough records of a partition wait."""
+        """Whether a partition has enough waiting records."""
         return partition in self._task.paused()
 
     def set_at_end(self, partition: TopicPartition, is_at_end: bool, /) -> None:
-        """Note whether a partition was read to its end."""
+        """Record whether a partition was read to its end."""
         self._task.set_at_end(partition, is_at_end)
 
     def process_some(self, budget: int, /) -> int | Awaitable[int]:
-        """Process records in the order of their timestamps.
+        """Process records in timestamp order.
 
         Raises:
             RecordFailedError: See `StreamTask.process`.
@@ -150,11 +150,11 @@ class ProgramTask:
 
 
 def application_of(program: Program, state_dir: Path | None) -> Application:
-    """Return a program in the form that the runtime needs.
+    """Return a program in the form that the runtime expects.
 
     Args:
         program: The program.
-        state_dir: Where state is kept on disk; None: in memory, restored completely at each start.
+        state_dir: Directory for state; None: in memory, restored completely at each start.
     """
     repartitions = {
         source.topic: source.partitions or None
@@ -202,7 +202,7 @@ def _open(program: Program, state_dir: Path, task: Task, origin: str) -> Program
 
 
 def _stored(program: Program, state_dir: Path) -> Iterable[Task]:
-    """Return the tasks that have a checkpoint, without those of an older program."""
+    """Return the tasks that have a checkpoint, except those of an older program."""
     folder = state_dir / program.application
     found = [_TASK.fullmatch(each.parent.name) for each in folder.glob("*/checkpoint.json")]
     tasks = [Task(int(match[1]), int(match[2])) for match in found if match is not None]

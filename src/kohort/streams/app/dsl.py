@@ -1,8 +1,8 @@
 """Streams and tables: each method adds a step to the program and returns its output.
 
-Every function may be a coroutine function. Functions on streams get key and value, those that fold
-get the state and the value, those that join get both values. Functions must depend only on their
-arguments: a record is processed again after a crash.
+Every function may be a coroutine function. Functions on streams take the key and the value, folding
+functions take the state and the value, and joining functions take both values. Functions must
+depend only on their arguments: after a crash, records are processed again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ W = TypeVar("W")
 class Stream(Generic[K, V]):
     """A stream of records; each method returns the output of its step.
 
-    Methods take a `function`, the `name` of the step, and the serde of the new `value` where a
-    later step needs it. Streams come from `App.topic` and from other steps.
+    Methods take a `function`, the step's `name`, and the serde of the new `value` if a later step
+    needs it. Streams come from `App.topic` and from other steps.
     """
 
     def __init__(self, plan: Plan, number: int, key: Serde[K], value: Serde[V] | None) -> None:
@@ -56,11 +56,11 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Replace the value of each record by the result of a function of key and value.
+        """Replace each record's value by the result of a function of key and value.
 
         Args:
-            function: Gets key and value, returns the new value.
-            value: The serde of the new value, where a later step needs it.
+            function: Takes key and value, returns the new value.
+            value: The serde of the new value, if a later step needs it.
             name: Name of the step.
         """
         label, number = self._plan.next_step("map", name)
@@ -82,7 +82,7 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Replace each record by records with the values that a function returns, if any."""
+        """Replace each record by one record for each value that a function returns."""
         label, number = self._plan.next_step("flat-map", name)
         self._plan.add(FlatMap(number=number, name=label, parents=self._here, function=function))
         return Stream(self._plan, number, self._key, optional(value, label))
@@ -90,7 +90,7 @@ class Stream(Generic[K, V]):
     def for_each(
         self, function: Callable[[K, V], Awaitable[None] | None], *, name: str | None = None
     ) -> None:
-        """Call a function with key and value; after a crash, again for the same record."""
+        """Call a function with each key and value; after a crash, records may be repeated."""
         label, number = self._plan.next_step("for-each", name)
         self._plan.add(ForEach(number=number, name=label, parents=self._here, function=function))
 
@@ -106,12 +106,12 @@ class Stream(Generic[K, V]):
 
         Args:
             topic: Name of the topic.
-            key: The serde of keys; by default that of the stream.
-            value: The serde of values; by default that of the stream.
+            key: The serde of keys; by default the stream's.
+            value: The serde of values; by default the stream's.
             name: Name of the step.
 
         Raises:
-            BuildError: The stream has no serde of values and none is given.
+            BuildError: The stream has no serde of values and none was given.
         """
         label, number = self._plan.next_step("to", name)
         keys = self._key if key is None else serde_of(key, label)
@@ -136,20 +136,20 @@ class Stream(Generic[K, V]):
         partitions: int | None = None,
         name: str | None = None,
     ) -> Stream[T, V]:
-        """Give records another key, and so another task, through a repartition topic.
+        """Give records new keys, and thereby move them to other tasks, through a repartition topic.
 
         Records whose new key is None are skipped, counted and logged.
 
         Args:
-            function: Gets key and value, returns the new key.
+            function: Takes key and value, returns the new key.
             key: The serde of the new keys.
-            value: The serde of the values; by default that of the stream.
-            partitions: Number of partitions of the topic; by default that of the topics it is
-                joined with, else that of the largest topic that is read before it.
+            value: The serde of the values; by default the stream's.
+            partitions: Number of partitions of the topic; by default as many as the topics it is
+                joined with have, or else as many as the largest topic read before it.
             name: Name of the step; the topic is `<application>-<name>-repartition`.
 
         Raises:
-            BuildError: The stream has no serde of values and none is given.
+            BuildError: The stream has no serde of values and none was given.
         """
         plan = self._plan
         label, number = plan.next_step("key-by", name)
@@ -188,13 +188,13 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T],
         name: str | None = None,
     ) -> Table[K, T]:
-        """Fold the values of each key; each change is a record of the result.
+        """Fold the values of each key; each change is emitted as a record.
 
         Records without a key or a value are skipped, counted and logged.
 
         Args:
-            initial: Returns the first state of a key.
-            function: Gets state and value, returns the new state; None deletes it.
+            initial: Returns the initial state of a key.
+            function: Takes state and value, returns the new state; None deletes it.
             value: The serde of states.
             name: Name of the step and of its store.
         """
@@ -218,15 +218,15 @@ class Stream(Generic[K, V]):
         value: SerdeLike[V] | None = None,
         name: str | None = None,
     ) -> Table[K, V]:
-        """Fold the values of each key into one of the same type; the first is the first state.
+        """Fold the values of each key into a state of the same type, starting with the first.
 
         Args:
-            function: Gets the state and a value, returns the new state.
-            value: The serde of values; by default that of the stream.
+            function: Takes the state and a value, returns the new state.
+            value: The serde of values; by default the stream's.
             name: Name of the step and of its store.
 
         Raises:
-            BuildError: The stream has no serde of values and none is given.
+            BuildError: The stream has no serde of values and none was given.
         """
         label, _ = self._plan.next_step("reduce", name)
         values = needed(self._value, value, label)
@@ -241,7 +241,7 @@ class Stream(Generic[K, V]):
         """Keep the last value of each key; a record without a value deletes its key.
 
         Raises:
-            BuildError: The stream has no serde of values and none is given.
+            BuildError: The stream has no serde of values and none was given.
         """
         label, number = self._plan.next_step("table", name)
         values = needed(self._value, value, label)
@@ -257,11 +257,12 @@ class Stream(Generic[K, V]):
         Args:
             size_ms: Length of a window in milliseconds.
             grace_ms: Milliseconds after its end for which a window still accepts records, measured
-                by the highest timestamp seen; later records are skipped, counted and logged.
-            emit: "update": a result for each change of a window; "final": one when it is closed.
+                against the highest timestamp seen; later records are skipped, counted and logged.
+            emit: "update": a result for each change of a window; "final": one result when it
+                closes.
 
         Raises:
-            BuildError: A time is out of its range.
+            BuildError: A time is out of range.
         """
         if size_ms < 1 or grace_ms < 0:
             raise BuildError(
@@ -280,19 +281,19 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Join each record with the present value of its key in a table; without one, no result.
+        """Join each record with its key's current value in a table; skip it if there is none.
 
-        The topics behind both must be co-partitioned, which is checked at start. Records
-        without a key or a value are skipped, counted and logged.
+        The topics behind both must be co-partitioned, which is checked at startup. Records without
+        a key or a value are skipped, counted and logged.
 
         Args:
             table: The table; its keys have the serde of the stream's keys.
-            function: Gets the value of the record and that of the table.
-            value: The serde of the result, where a later step needs it.
+            function: Takes the record's value and the table's value.
+            value: The serde of the result, if a later step needs it.
             name: Name of the step.
 
         Raises:
-            BuildError: The serdes of keys differ, or the table belongs to another application.
+            BuildError: The key serdes differ, or the table belongs to another application.
         """
         return self._join(table, function, value, name, is_left=False)
 
@@ -304,7 +305,7 @@ class Stream(Generic[K, V]):
         value: SerdeLike[T] | None = None,
         name: str | None = None,
     ) -> Stream[K, T]:
-        """Join like `join`; where the `table` has no value, the function gets None."""
+        """Join like `join`, but call the function with None if the `table` has no value."""
         return self._join(table, function, value, name, is_left=True)
 
     def _join(
@@ -338,8 +339,8 @@ class Stream(Generic[K, V]):
 class Table(Generic[K, V]):
     """The last value of each key, in a store with a changelog topic.
 
-    Methods take a `function`, the `name` of the step, and the serde of the new `value` where a
-    later step needs it. Tables come from steps.
+    Methods take a `function`, the step's `name`, and the serde of the new `value` if a later step
+    needs it. Tables come from steps.
 
     Attributes:
         reference: Its store.
@@ -356,11 +357,11 @@ class Table(Generic[K, V]):
         return self.reference.name
 
     def stream(self) -> Stream[K, V]:
-        """Return its changes as a stream; a value of None says that the key was deleted."""
+        """Return its changes as a stream; a value of None means that the key was deleted."""
         return Stream(self._plan, self._number, self.reference.key, self.reference.value)
 
     def to(self, topic: str, *, name: str | None = None) -> None:
-        """Write its changes to the topic `topic`."""
+        """Write the table's changes to the topic `topic`."""
         self.stream().to(topic, name=name)
 
     def for_each(
@@ -377,18 +378,18 @@ class Table(Generic[K, V]):
         value: SerdeLike[T],
         name: str | None = None,
     ) -> Table[K, T]:
-        """Join two tables by their keys; the result changes with either of them.
+        """Join two tables by key; a change in either table updates the result.
 
-        The topics behind both must be co-partitioned, which is checked at start.
+        The topics behind both must be co-partitioned, which is checked at startup.
 
         Args:
             other: The other table; its keys have the same serde.
-            function: Gets both values; None for no result.
+            function: Takes both values; returns None for no result.
             value: The serde of the result.
-            name: Name of the step and of the store with the result.
+            name: Name of the step and of the store that holds the result.
 
         Raises:
-            BuildError: The serdes of keys differ, or the table belongs to another application.
+            BuildError: The key serdes differ, or the table belongs to another application.
         """
         return self._join(other, function, value, name, is_left=False)
 
@@ -400,14 +401,14 @@ class Table(Generic[K, V]):
         value: SerdeLike[T],
         name: str | None = None,
     ) -> Table[K, T]:
-        """Join like `join`; where the `other` table has no value, the function gets None."""
+        """Join like `join`, but call the function with None if the `other` table has no value."""
         return self._join(other, function, value, name, is_left=True)
 
     def check_joined(self, where: str, plan: Plan, key: Serde[K]) -> None:
-        """Check that this table can be joined with a stream or table of an application.
+        """Check that this table can be joined with an application's stream or table.
 
         Raises:
-            BuildError: It cannot.
+            BuildError: It cannot be joined.
         """
         if plan is not self._plan:
             raise BuildError(f"{where}: table {self.name} belongs to another App")
@@ -445,7 +446,7 @@ class Table(Generic[K, V]):
 
 
 class Windows(Generic[K, V]):
-    """A stream in tumbling windows; its methods fold the values of each key and window."""
+    """A stream in tumbling windows; its methods fold the values of each key in each window."""
 
     def __init__(
         self, plan: Plan, number: int, key: Serde[K], value: Serde[V] | None, span: Span
@@ -464,7 +465,7 @@ class Windows(Generic[K, V]):
         value: SerdeLike[T],
         name: str | None = None,
     ) -> Stream[WindowedKey[K], T]:
-        """Fold like `Stream.aggregate`; keys of the result are `WindowedKey`."""
+        """Fold like `Stream.aggregate`; the result's keys are `WindowedKey` objects."""
         label, number = self._plan.next_step("window", name)
         keys, values = windowed_serde(self._key, self._span.size_ms), serde_of(value, label)
         self._plan.add(
@@ -489,11 +490,11 @@ class Windows(Generic[K, V]):
         value: SerdeLike[V] | None = None,
         name: str | None = None,
     ) -> Stream[WindowedKey[K], V]:
-        """Fold like `Stream.reduce`; keys of the result are `WindowedKey`."""
+        """Fold like `Stream.reduce`; the result's keys are `WindowedKey` objects."""
         label, _ = self._plan.next_step("window", name)
         values = needed(self._value, value, label)
         return self.aggregate(no_state, reducing(function), value=values, name=name)
 
     def count(self, *, name: str | None = None) -> Stream[WindowedKey[K], int]:
-        """Count the records of each key and window."""
+        """Count the records of each key in each window."""
         return self.aggregate(int, plus_one, value=INT, name=name)

@@ -28,15 +28,15 @@ StoreKind: TypeAlias = Literal["rocksdb", "memory"]
 
 
 class ProgramInstance(StreamsInstance):
-    """An instance of a program, to run on one event loop.
+    """An instance of a program, to be run on one event loop.
 
     Args:
         program: The program.
-        state_dir: Where state is kept; each process needs one of its own.
+        state_dir: Directory for state; each process needs its own.
         store: "rocksdb", or "memory".
-        settings: How this instance works.
+        settings: The instance's settings.
         clients: Kafka's settings in snake_case.
-        on_event: Called with each event, on the loop.
+        on_event: Called with each event, on the event loop.
 
     Raises:
         ConfigError: A setting is missing or unknown, or reserved for the runtime.
@@ -58,7 +58,7 @@ class ProgramInstance(StreamsInstance):
 
     @property
     def url(self) -> str:
-        """Where the instance answers queries over HTTP; empty: nowhere."""
+        """The HTTP address for queries to this instance; empty: none."""
         return self._url
 
     @property
@@ -67,11 +67,11 @@ class ProgramInstance(StreamsInstance):
         return tuple(sorted(step.name for part in self._program.parts for step in part.stores))
 
     async def run(self) -> None:
-        """Be a member of the group until `stop`; see `StreamsInstance.run`.
+        """Take part in the group until `stop` is called; see `StreamsInstance.run`.
 
         Raises:
-            StreamsError: See there.
-            KafkaError: See there.
+            StreamsError: See `StreamsInstance.run`.
+            KafkaError: See `StreamsInstance.run`.
         """
         self._loop = asyncio.get_running_loop()
         try:
@@ -92,7 +92,7 @@ class ProgramInstance(StreamsInstance):
             yield
 
     def stop_soon(self) -> None:
-        """Call `stop` on the loop; any thread may call this."""
+        """Call `stop` on the loop; may be called from any thread."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(self.stop)
@@ -100,16 +100,16 @@ class ProgramInstance(StreamsInstance):
             self.stop()
 
     def query(self, store: str, key: object, *, stale: bool = False) -> Decoded:
-        """Return the value that a store has for a key, None without one.
+        """Return the value of a key in a store, or None if it has none.
 
         Args:
             store: Name of the store.
-            key: The key; a `WindowedKey` of a store with windows.
-            stale: Whether a learner or a standby of this instance may answer, with older state.
+            key: The key; a `WindowedKey` for a windowed store.
+            stale: Whether a learner or standby of this instance may answer, with older state.
 
         Raises:
             NotRunningError: The instance is not running.
-            NoSuchStoreError: The program has no store of that name.
+            NoSuchStoreError: The program has no store with this name.
             KeyElsewhereError: Another instance processes the key's task; the error names it.
         """
         loop = self._loop
@@ -128,7 +128,7 @@ class ProgramInstance(StreamsInstance):
         return asyncio.run_coroutine_threadsafe(query(), loop).result()
 
     def find(self, store: str, key: object, *, stale: bool = False) -> Found:
-        """Query on the loop of `run`; the result also has the task, its role and its lag."""
+        """Query on the loop of `run`; the result includes the task, its role and its lag."""
         part, step = self.step_of(store)
         task = Task(part.number, self._partition(part, step, key))
         work = self.running_task(task)
@@ -141,10 +141,10 @@ class ProgramInstance(StreamsInstance):
         return Found(step.get(work.stores[store], key), task, followed is None, lag)
 
     def step_of(self, store: str) -> tuple[Part, Storing]:
-        """Return the step that has a store, and its part of the program.
+        """Return the step that owns a store, and its part of the program.
 
         Raises:
-            NoSuchStoreError: The program has no store of that name.
+            NoSuchStoreError: The program has no store with this name.
         """
         for part in self._program.parts:
             for step in part.stores:

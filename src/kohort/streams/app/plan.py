@@ -1,4 +1,4 @@
-"""The steps of a program while it is being built, and helpers of the methods that add them."""
+"""The steps of a program being built, and helpers for the methods that add them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 NoState: TypeAlias = Any
-"""Stands for a missing state."""
+"""Marks missing state."""
 
 OnError: TypeAlias = Literal["stop", "skip", "dead-letter"]
-"""What to do with a record for which a deserializer or a function raises."""
+"""What to do with a record on which a deserializer or a function raises."""
 
 
 class Plan:
-    """The steps of a program, as they are added.
+    """The steps of a program under construction.
 
     Attributes:
         name: Name of the application.
@@ -38,10 +38,10 @@ class Plan:
         return len(self.steps)
 
     def next_step(self, kind: str, name: str | None) -> tuple[str, int]:
-        """Return the name of the next step, which depends on the program alone, and its number.
+        """Return the name and number of the next step; both depend on the program alone.
 
         Raises:
-            BuildError: The name is taken, or not allowed for a topic.
+            BuildError: The name is taken, or invalid in a topic name.
         """
         label = f"{kind}-{self.next_number}" if name is None else check_name(f"a {kind} step", name)
         if label in self._names:
@@ -55,7 +55,7 @@ class Plan:
 
 
 def optional(given: SerdeLike[T] | None, where: str) -> Serde[T] | None:
-    """Return a serde that may be left out."""
+    """Return an optional serde."""
     return None if given is None else serde_of(given, where)
 
 
@@ -63,7 +63,7 @@ def needed(known: Serde[V] | None, given: SerdeLike[V] | None, where: str) -> Se
     """Return the given serde, or else the known one.
 
     Raises:
-        BuildError: There is neither.
+        BuildError: There is no serde.
     """
     if given is not None:
         return serde_of(given, where)
@@ -76,12 +76,12 @@ def needed(known: Serde[V] | None, given: SerdeLike[V] | None, where: str) -> Se
 
 
 def no_state() -> NoState:
-    """Return the marker for a missing state: a reduction begins with a value."""
+    """Return the marker for missing state: a reduction starts with a value."""
     return None
 
 
 def reducing(function: Callable[[V, V], V | Awaitable[V]]) -> Callable[[V, V], V | Awaitable[V]]:
-    """Turn a function that reduces into one that folds: the first value is the state."""
+    """Turn a reducing function into a folding one: the first value becomes the state."""
     return lambda state, each: each if state is None else function(state, each)
 
 

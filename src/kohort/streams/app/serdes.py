@@ -1,4 +1,4 @@
-"""Serdes: how keys and values become bytes, and are read back."""
+"""Serdes: conversion of keys and values to bytes and back."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kohort.streams.errors import BuildError
 T = TypeVar("T")
 
 Decoded: TypeAlias = Any
-"""A value that a serde of the application has deserialized."""
+"""A value deserialized by a serde of the application."""
 
 
 class Serde(Generic[T]):
-    """A serializer and the deserializer that reads its bytes; neither is called with None.
+    """A serializer and its deserializer; neither is called with None.
 
     Args:
-        name: Its name, which is part of the program's digest: one name for one format.
+        name: Its name, which is part of the program's digest: use one name per format.
         serialize: Returns bytes. For keys, equal values must yield equal bytes.
-        deserialize: Reads them; it raises for bytes that it cannot read.
+        deserialize: Reads the bytes; raises an error if they are invalid.
     """
 
     __slots__ = ("deserialize", "name", "serialize")
@@ -70,7 +70,7 @@ def _to_int(data: bytes) -> int:
     return int.from_bytes(data, "big", signed=True)
 
 
-# Keys sorted, so that equal keys are equal bytes. NaN is refused, since JSON has none.
+# Keys are sorted so that equal keys have equal bytes. JSON has no NaN, so it is refused.
 _from_json = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
 ).encode
@@ -105,10 +105,10 @@ def serde_of(given: SerdeLike[T], where: str) -> Serde[T]:
 
     Args:
         given: The argument.
-        where: The step, for people.
+        where: The step, for error messages.
 
     Raises:
-        BuildError: The name is not known, or it is not a pair of functions.
+        BuildError: The name is unknown, or the argument is not a pair of functions.
     """
     found = _found(given)
     if found is None:

@@ -1,13 +1,13 @@
 """The steps of a program, and how each one processes a record.
 
-A step is a value that the DSL makes. `bind` connects it with the stores of one task and returns its
+The DSL creates each step as a value. `bind` connects it to the stores of one task and returns its
 two halves:
 
 * `call(key, value, time)` looks up the state and calls the application's function. If the
     function returns an awaitable, the runner of the step awaits it.
 * `finish(key, value, time, result)` does the rest and returns the items for the next steps.
 
-So each step is written once, for plain functions and for coroutines.
+So each step is written only once for both plain functions and coroutines.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from kohort.streams.errors import BuildError
 from kohort.streams.stores.store import Store
 
 Anything: TypeAlias = Any
-"""A key or a value of the application."""
+"""A key or value of the application."""
 
 AnySerde: TypeAlias = Serde[Any]
 Function: TypeAlias = Callable[..., Any]
 
 Item: TypeAlias = tuple[Anything, Anything, int]
-"""Key, value and timestamp, on the way from one step to the next."""
+"""Key, value and timestamp, passed from one step to the next."""
 
 Items: TypeAlias = Sequence[Item]
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST_TOPIC = 249
-# The length that "-repartition" leaves for the names of an application and a step.
+# The length that "-repartition" leaves for the names of application and step.
 _LONGEST = 100
 
 
 def check_name(what: str, name: str) -> str:
-    """Return a name that can be part of a topic's name.
+    """Return a name after checking that it can be part of a topic name.
 
     Args:
-        what: What the name is for, for people.
+        what: What is being named, for error messages.
         name: The name.
 
     Raises:
-        BuildError: It has other characters than Kafka's topics have, or is too long.
+        BuildError: It contains characters that Kafka does not allow in topic names, or is too long.
     """
     if not _LEGAL.fullmatch(name) or name in (".", "..") or len(name) > _LONGEST:
         raise BuildError(
@@ -59,10 +59,10 @@ def check_name(what: str, name: str) -> str:
 
 
 def check_topic(name: str) -> str:
-    """Return the name of a topic.
+    """Return a topic name after checking it.
 
     Raises:
-        BuildError: Kafka does not allow it for a topic.
+        BuildError: Kafka does not allow the name.
     """
     if not _LEGAL.fullmatch(name) or name in (".", "..") or len(name) > _LONGEST_TOPIC:
         raise BuildError(
@@ -73,14 +73,14 @@ def check_topic(name: str) -> str:
 
 
 class Bound(NamedTuple):
-    """A step that is connected with a task; `call` is None where no function is called."""
+    """A step connected to a task; `call` is None if the step calls no function."""
 
     call: Callable[[Anything, Anything, int], Anything] | None
     finish: Callable[[Anything, Anything, int, Anything], Items]
 
 
 class Run(Protocol):
-    """The part of a task that steps use."""
+    """The interface of a task for its steps."""
 
     def store(self, name: str) -> Store:
         """Return an open store."""
@@ -91,12 +91,12 @@ class Run(Protocol):
         ...
 
     def drop(self, step: str, reason: str) -> None:
-        """Count and log that a step skips the present record."""
+        """Count and log that a step skips the current record."""
         ...
 
 
 class _Dropped:
-    """The result of `call` for a record that ends here."""
+    """The result of `call` for a record that is dropped here."""
 
 
 DROPPED = _Dropped()
@@ -109,8 +109,8 @@ class Step(Struct, frozen=True, kw_only=True):
     """A step of a program.
 
     Attributes:
-        number: Its place in the program.
-        name: Its name, which is unique in the program.
+        number: Its index in the program.
+        name: Its name, unique in the program.
         parents: The numbers of the steps before it.
     """
 
@@ -124,11 +124,11 @@ class Step(Struct, frozen=True, kw_only=True):
         return self.parents
 
     def bind(self, run: Run) -> Bound:
-        """Connect it with a task."""
+        """Connect the step to a task."""
         raise NotImplementedError
 
     def describe(self) -> list[object]:
-        """Return everything that must be the same in every process, for the digest."""
+        """Return everything that must be equal in all processes, for the digest."""
         about: list[object] = [type(self).__name__]
         for field in self.__struct_fields__:
             value = getattr(self, field)
@@ -201,7 +201,7 @@ class Sink(Step, frozen=True, kw_only=True):
 
 
 class Calling(Step, frozen=True, kw_only=True):
-    """Base of steps that call a function with key and value."""
+    """Base class of steps that call a function with key and value."""
 
     function: Function
 
@@ -223,7 +223,7 @@ class Map(Calling, frozen=True, kw_only=True):
     """Replaces the value."""
 
     def finish(self, key: Anything, _value: Anything, time: int, result: Anything) -> Items:
-        """Pass the result on."""
+        """Pass on the result."""
         return ((key, result, time),)
 
 
@@ -231,15 +231,15 @@ class Filter(Calling, frozen=True, kw_only=True):
     """Keeps records for which the function returns a true value."""
 
     def finish(self, key: Anything, value: Anything, time: int, result: Anything) -> Items:
-        """Pass the record on, or end here."""
+        """Pass on the record or drop it."""
         return ((key, value, time),) if result else ()
 
 
 class FlatMap(Calling, frozen=True, kw_only=True):
-    """Replaces one value by any number of them."""
+    """Replaces a value by any number of values."""
 
     def finish(self, key: Anything, _value: Anything, time: int, result: Anything) -> Items:
-        """Pass each of the results on."""
+        """Pass on each result."""
         return [(key, each, time) for each in result]
 
 
@@ -247,20 +247,20 @@ class KeyBy(Calling, frozen=True, kw_only=True):
     """Replaces the key."""
 
     def finish(self, _key: Anything, value: Anything, time: int, result: Anything) -> Items:
-        """Pass the value on with the result as key."""
+        """Pass on the value with the result as its key."""
         return ((result, value, time),)
 
 
 class ForEach(Calling, frozen=True, kw_only=True):
-    """Calls a function for its effects."""
+    """Calls a function for its side effects."""
 
     def finish(self, _key: Anything, _value: Anything, _time: int, _result: Anything) -> Items:
-        """End here."""
+        """Pass on nothing."""
         return ()
 
 
 class View:
-    """A store as steps see it: keys and values of the application."""
+    """A store as seen by steps, with the application's keys and values."""
 
     __slots__ = ("_read", "_write", "key_bytes", "store")
 
@@ -271,12 +271,12 @@ class View:
         self._write = value.serialize
 
     def get(self, key: bytes) -> Anything:
-        """Return a value; None if there is none."""
+        """Return a value, or None if there is none."""
         found = self.store.get(key)
         return None if found is None else self._read(found)
 
     def set(self, key: bytes, value: Anything) -> None:
-        """Put a value; None deletes."""
+        """Set a value; None deletes it."""
         if value is None:
             self.store.delete(key)
         else:
@@ -284,7 +284,7 @@ class View:
 
 
 class StoreRef(Struct, frozen=True):
-    """A store that another step owns: its name, the step's number, serdes of keys and values."""
+    """A store of another step: its name, the step's number, and serdes of keys and values."""
 
     name: str
     number: int
@@ -292,32 +292,32 @@ class StoreRef(Struct, frozen=True):
     value: AnySerde
 
     def view(self, run: Run) -> View:
-        """Return a view of it for steps."""
+        """Return a view of the store for steps."""
         return View(run.store(self.name), self.key, self.value)
 
 
 class Storing(Step, frozen=True, kw_only=True):
-    """Base of steps that own a store, which has the name of the step."""
+    """Base class of steps that own a store, which has the step's name."""
 
     key: AnySerde
     value: AnySerde
 
     @property
     def reference(self) -> StoreRef:
-        """A reference by which other steps use the store."""
+        """A reference to the store for other steps."""
         return StoreRef(self.name, self.number, self.key, self.value)
 
     def get(self, store: Store, key: Anything) -> Anything:
-        """Return the value of a key in its store, None without one."""
+        """Return the value of a key in its store, or None if it has none."""
         found = store.get(self.key.serialize(key))
         return None if found is None else self.value.deserialize(found)
 
     def partition_key(self, key: Anything) -> bytes:
-        """Return the bytes that decide the partition of a key."""
+        """Return the bytes that determine a key's partition."""
         return self.key.serialize(key)
 
     def items(self, store: Store) -> Iterator[tuple[Anything, Anything]]:
-        """Return all keys of its store with their values, in the order of the keys' bytes."""
+        """Return all keys of its store with their values, in byte order of the keys."""
         read_key, read_value = self.key.deserialize, self.value.deserialize
         return ((read_key(key), read_value(value)) for key, value in store.items())
 
@@ -326,7 +326,7 @@ class ToTable(Storing, frozen=True, kw_only=True):
     """Keeps the last value of each key; None deletes it."""
 
     def bind(self, run: Run) -> Bound:
-        """Put, or delete."""
+        """Set or delete the value."""
         view, name = self.reference.view(run), self.name
 
         def finish(key: Anything, value: Anything, time: int, _: object) -> Items:
@@ -346,7 +346,7 @@ class Aggregate(Storing, frozen=True, kw_only=True):
     function: Function
 
     def bind(self, run: Run) -> Bound:
-        """Read the state, call the function, write its result."""
+        """Read the state, call the function and write its result."""
         view, name = self.reference.view(run), self.name
         initial, function = self.initial, self.function
 
@@ -367,7 +367,7 @@ class Aggregate(Storing, frozen=True, kw_only=True):
 
 
 class JoinTable(Step, frozen=True, kw_only=True):
-    """Joins each record of a stream with the present value of its key in a table."""
+    """Joins each record of a stream with its key's current value in a table."""
 
     table: StoreRef
     function: Function
@@ -375,7 +375,7 @@ class JoinTable(Step, frozen=True, kw_only=True):
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """The step before it, and the one with the table."""
+        """The preceding step and the table's step."""
         return (*self.parents, self.table.number)
 
     def bind(self, run: Run) -> Bound:
@@ -396,12 +396,12 @@ class JoinTable(Step, frozen=True, kw_only=True):
         return Bound(call, finish)
 
     def describe(self) -> list[object]:
-        """Return what must be the same: the table by its store."""
+        """Return everything that must be equal: the table, identified by its store."""
         return ["JoinTable", self.number, self.name, self.parents, self.table.name, self.is_left]
 
 
 class JoinTables(Storing, frozen=True, kw_only=True):
-    """Joins two tables into a third one; it runs whenever one of the two changes."""
+    """Joins two tables into a third, which is updated when either of the two changes."""
 
     left: StoreRef
     right: StoreRef
@@ -409,7 +409,7 @@ class JoinTables(Storing, frozen=True, kw_only=True):
     is_left: bool
 
     def bind(self, run: Run) -> Bound:
-        """Look both up, call the function, keep the result."""
+        """Look up both values, call the function and store the result."""
         view, left, right = self.reference.view(run), self.left.view(run), self.right.view(run)
         function, is_left = self.function, self.is_left
 
@@ -431,7 +431,7 @@ class JoinTables(Storing, frozen=True, kw_only=True):
         return Bound(call, finish)
 
     def describe(self) -> list[object]:
-        """Return what must be the same: the tables by their stores."""
+        """Return everything that must be equal: the tables, identified by their stores."""
         tables = [self.left.name, self.right.name, self.key.name, self.value.name]
         return ["JoinTables", self.number, self.name, self.parents, *tables, self.is_left]
 
@@ -441,9 +441,9 @@ class Found(NamedTuple):
 
     Attributes:
         value: The value; None: the store has none for the key.
-        task: The task that has the key.
-        is_owner: Whether this instance processes it.
-        lag: How many offsets of the changelog it is behind; None: not known.
+        task: The task to which the key belongs.
+        is_owner: Whether this instance processes the task.
+        lag: How many offsets it is behind the changelog; None: unknown.
     """
 
     value: Decoded

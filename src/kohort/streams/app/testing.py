@@ -1,12 +1,12 @@
-"""A driver that runs a program in memory, without a broker: for tests of applications.
+"""A driver that runs a program in memory, without a broker, to test applications.
 
     driver = app.test()
     driver.send("flights", "D-1", {"delay": 5}, timestamp=0)
     assert driver.read("delays") == [("D-1", 5)]
 
-All tasks run in the calling thread, with stores in memory. Records that go to a topic which the
-program reads are processed before `send` returns. `restart` drops the tasks and restores their
-state from the changelogs, as when they move to another process.
+All tasks run in the calling thread, with stores in memory. If the program also reads a topic that
+it writes, its records are processed before `send` returns. `restart` drops the tasks and restores
+their state from the changelogs, as a move to another process does.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class TestDriver:
 
     Args:
         program: The program.
-        partitions: How many partitions every topic has.
+        partitions: Number of partitions of every topic.
 
     Attributes:
         program: As given.
         tasks: Its tasks.
-        time_ms: The timestamp of records that are sent without one.
+        time_ms: The timestamp of records sent without one.
     """
 
-    __test__ = False  # or pytest would collect it because of its name
+    __test__ = False  # stops pytest from collecting the class because of its name
 
     def __init__(self, program: Program, partitions: int = 1) -> None:
         self.program = program
@@ -83,18 +83,18 @@ class TestDriver:
         partition: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Write a record to a topic that the program reads, and process it and all that follow.
+        """Write a record to a topic that the program reads; process it and all resulting records.
 
         Args:
             topic: The topic.
-            key: Its key, which the topic's serde serializes; None for none.
-            value: Its value, which the topic's serde serializes; None for none.
-            timestamp: Its timestamp in milliseconds; `time_ms` by default.
-            partition: Its partition; by default that of the key.
-            headers: Its headers.
+            key: The record's key, serialized with the topic's serde; None: no key.
+            value: The record's value, serialized with the topic's serde; None: no value.
+            timestamp: The record's timestamp in milliseconds; `time_ms` by default.
+            partition: The record's partition; by default chosen by its key.
+            headers: The record's headers.
 
         Raises:
-            RecordFailedError: It cannot be processed, and `on_error` is "stop".
+            RecordFailedError: The record cannot be processed, and `on_error` is "stop".
             LocalProtocolError: The program does not read the topic.
         """
         source = self._source(topic)
@@ -117,13 +117,13 @@ class TestDriver:
         partition: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send bytes as they are, also such that no serializer returns."""
+        """Send raw bytes, including bytes that no serializer returns."""
         self._source(topic)
         time = self.time_ms if timestamp is None else timestamp
         self._deliver(Output(topic, key, value, time, headers), partition)
 
     def read(self, topic: str) -> list[tuple[Decoded, Decoded]]:
-        """Return decoded keys and values of the records in a topic since the last call."""
+        """Return the decoded keys and values of a topic's records since the last call."""
         sink = self._sinks[topic]
         read_key, read_value = sink.key.deserialize, sink.value.deserialize
         return [
@@ -135,11 +135,11 @@ class TestDriver:
         ]
 
     def read_records(self, topic: str) -> list[Output]:
-        """Return the records in a topic since the last call, not decoded; also dead letters."""
+        """Return a topic's records since the last call, undecoded; topics include dead letters."""
         return self._written.pop(topic, [])
 
     def table(self, name: str) -> dict[Decoded, Decoded]:
-        """Return the decoded content of a store in all its tasks; of windows, only open ones."""
+        """Return the decoded content of a store in all its tasks, without closed windows."""
         number, step = self._store(name)
         return {
             key: value
@@ -154,12 +154,12 @@ class TestDriver:
         return list(self._changelogs[self.program.changelog(name), partition])
 
     def restart(self) -> None:
-        """Replace all tasks by new ones, with their state restored from the changelogs."""
+        """Replace all tasks by new ones, with state restored from the changelogs."""
         self.tasks.clear()
         self._start()
 
     def close(self) -> None:
-        """Close the loop that coroutine functions ran on, if there was one."""
+        """Close the event loop of the coroutine functions, if there is one."""
         if self._runner is not None:
             self._runner.close()
             self._runner = None
@@ -174,7 +174,7 @@ class TestDriver:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the driver."""
         self.close()
 
     # ------------------------------------------------------------------------------------ running
@@ -189,7 +189,7 @@ class TestDriver:
                 self.tasks[task] = StreamTask(self.program, part.number, partition, stores)
 
     def _deliver(self, first: Output, partition: int | None = None) -> None:
-        """Process a record and, in order, all records that follow from it."""
+        """Process a record and, in order, all records that result from it."""
         waiting = [(first, partition)]
         while waiting:
             record, where = waiting.pop(0)

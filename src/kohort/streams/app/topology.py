@@ -1,8 +1,8 @@
 """A program: its steps, divided into sub-topologies at the repartition topics.
 
 Everything here is a function of the program: the same program has the same names, numbers and
-digest in every process. Default names contain the place of the step in the program, so a step added
-in the middle renames those after it; give stores names of your own.
+    digest in every process. Default names contain the step's position in the program, so adding a
+    step in the middle renames the steps after it; name your stores explicitly.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from kohort.streams.app.plan import OnError
 
 _COMPACT = {"cleanup.policy": "compact"}
-# Without retention: only the reader of a record may delete it (DeleteRecords).
+# Unlimited retention: only the topic's reader may delete records (DeleteRecords).
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _DEAD_LETTERS = {"cleanup.policy": "delete"}
 
 
 class InternalTopic(Struct, frozen=True):
-    """A topic that the application creates for itself.
+    """A topic that the application creates for internal use.
 
     Attributes:
         name: Its name.
-        partitions: How many partitions it must have.
+        partitions: The required number of partitions.
         configs: Its settings, by Kafka's names.
     """
 
@@ -43,10 +43,10 @@ class InternalTopic(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """A sub-topology: steps that exchange records without a topic between them.
+    """A sub-topology: steps that pass records to each other without a topic in between.
 
     Attributes:
-        number: Its number, and the first number of its tasks.
+        number: Its number, which is the first number of its tasks' ids.
         steps: Its steps, in order.
     """
 
@@ -60,17 +60,17 @@ class Part(Struct, frozen=True):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it reads; these are co-partitioned."""
+        """The topics that it reads, which are co-partitioned."""
         return tuple(source.topic for source in self.sources)
 
     @property
     def stores(self) -> tuple[Storing, ...]:
-        """The steps that own its stores; a store has the name of its step."""
+        """The steps that own its stores; a store has its step's name."""
         return tuple(step for step in self.steps if isinstance(step, Storing))
 
 
 class Program:
-    """A complete program, as its members run it.
+    """A complete program, as all members run it.
 
     Args:
         application: Name of the application.
@@ -82,12 +82,12 @@ class Program:
         application: As given.
         on_error: As given.
         dead_letter_topic: As given.
-        parts: Its sub-topologies; the number of each is its index here.
-        topology: The same, for the assignor of tasks.
+        parts: Its sub-topologies, indexed by their numbers.
+        topology: The same sub-topologies, for the assignor of tasks.
 
     Raises:
-        BuildError: It reads no topic, or it reads or writes a topic with the name of an internal
-            one.
+        BuildError: The program reads no topic, or reads or writes a topic that has the name of an
+            internal topic.
     """
 
     def __init__(
@@ -113,17 +113,17 @@ class Program:
     def digest(self) -> str:
         """Identifies the program: its steps, names, topics and serdes.
 
-        The code of functions is not part of it, so that a corrected function can be rolled out.
+        The code of functions is left out, so that a corrected function can be rolled out.
         """
         about = [self.application, *(step.describe() for step in self._steps)]
         return blake2b(msgspec.json.encode(about), digest_size=16).hexdigest()
 
     def check_digest(self, digest: str, member: str) -> None:
-        """Refuse a member that runs another program.
+        """Refuse a member that runs a different program.
 
         Args:
-            digest: The digest of its program.
-            member: The member, for people.
+            digest: The digest of the member's program.
+            member: The member, for error messages.
 
         Raises:
             DifferentProgramError: The programs differ.
@@ -141,7 +141,7 @@ class Program:
 
     @property
     def source_topics(self) -> frozenset[str]:
-        """The topics that it reads and does not create itself."""
+        """The topics that it reads but does not create."""
         return frozenset(
             step.topic
             for step in self._steps
@@ -157,13 +157,14 @@ class Program:
         )
 
     def internal_topics(self, counts: Mapping[str, int]) -> list[InternalTopic]:
-        """Return the topics that the application needs for itself.
+        """Return the application's internal topics.
 
         Args:
-            counts: The number of partitions of each topic that exists.
+            counts: The number of partitions of each existing topic.
 
         Raises:
-            NotCoPartitionedError: A topic is missing, or topics that are read together differ.
+            NotCoPartitionedError: A topic is missing, or topics that are read together have
+                different numbers of partitions.
         """
         wanted = self._partitions(counts)
         found = [
@@ -185,14 +186,15 @@ class Program:
     def check_partitions(self, counts: Mapping[str, int]) -> None:
         """Check that all topics to read exist, and that those read together are co-partitioned.
 
-        Internal topics that do not exist yet are not an error; existing ones must fit.
+        Internal topics need not exist yet; existing ones must fit.
 
         Args:
-            counts: The number of partitions of each topic that exists.
+            counts: The number of partitions of each existing topic.
 
         Raises:
-            NotCoPartitionedError: A topic is missing, or has another number of partitions than
-                those it is read with; the message names the topics, their numbers, and what to do.
+            NotCoPartitionedError: A topic is missing, or topics that are read together have
+                different numbers of partitions; the message names the topics, their numbers and the
+                remedy.
         """
         for topic in self.internal_topics(counts):
             found = counts.get(topic.name, topic.partitions)
@@ -216,7 +218,7 @@ class Program:
         return known
 
     def _add_one(self, known: dict[int, int]) -> None:
-        """Add the first part with only known writers; in a circle, any part with one."""
+        """Add the first part whose writers are all known; in a cycle, any part with a known one."""
         open_parts = [part for part in self.parts if part.number not in known]
         writers = {part.number: self._writers(part) for part in open_parts}
         complete = [part for part in open_parts if writers[part.number] <= known.keys()]
@@ -225,7 +227,7 @@ class Program:
         known[number] = max(known[each] for each in writers[number] if each in known)
 
     def _writers(self, part: Part) -> set[int]:
-        """Return the parts that write what a part reads."""
+        """Return the parts that write the topics that a part reads."""
         return {
             other.number
             for other in self.parts
@@ -249,7 +251,7 @@ class Program:
 
 
 def _own_count(part: Part, counts: Mapping[str, int]) -> int:
-    """Return the number of partitions of a part's own topics; 0 without any."""
+    """Return the number of partitions of a part's external topics; 0 if it has none."""
     said = {
         source.topic: counts[source.topic] for source in part.sources if not source.is_repartition
     }

@@ -1,9 +1,9 @@
 """Tumbling windows by the timestamps of records.
 
-The *stream time* of a step is the highest timestamp that it has seen in its task. A window
-[start, start + size) is closed once stream time reaches start + size + grace: later records for it
-are skipped, counted and logged, and its state is deleted. Stream time is part of the state, so a
-task that moves goes on with the same windows.
+The *stream time* of a step is the highest timestamp it has seen in its task. A window [start, start
++ size) closes when stream time reaches start + size + grace: later records for it are skipped,
+counted and logged, and its state is deleted. Stream time is part of the state, so a task keeps its
+windows when it moves.
 
     b"t"                    stream time
     b"w" START KEY          state of a window; START has 8 bytes
@@ -45,8 +45,8 @@ class WindowedKey(NamedTuple, Generic[K]):
 
     Attributes:
         key: The key.
-        start_ms: When the window begins, in milliseconds since the epoch.
-        end_ms: The first millisecond after it.
+        start_ms: Start of the window, in milliseconds since the epoch.
+        end_ms: The first millisecond after the window.
     """
 
     key: K
@@ -55,9 +55,9 @@ class WindowedKey(NamedTuple, Generic[K]):
 
 
 def windowed_serde(key: Serde[K], size_ms: int) -> Serde[WindowedKey[K]]:
-    """Return the serde of keys in windows: the bytes of the key, then 8 of the window's start.
+    """Return the serde of windowed keys: the bytes of the key, then 8 bytes of window start.
 
-    That is the format of `TimeWindowedSerializer` of Kafka Streams.
+    The format is that of Kafka Streams' `TimeWindowedSerializer`.
     """
 
     def serialize(windowed: WindowedKey[K]) -> bytes:
@@ -73,13 +73,12 @@ def windowed_serde(key: Serde[K], size_ms: int) -> Serde[WindowedKey[K]]:
 
 
 class Span(Struct, frozen=True):
-    """How time is divided into windows.
+    """A division of time into windows.
 
     Attributes:
         size_ms: Length of a window in milliseconds.
-        grace_ms: Milliseconds after its end for which it still accepts records.
-        is_final: Whether a window has one result, when it is closed, instead of one for each
-            change.
+        grace_ms: Milliseconds after its end for which a window still accepts records.
+        is_final: Whether a window emits one result when it closes, instead of one for each change.
     """
 
     size_ms: int
@@ -96,40 +95,40 @@ class AggregateWindows(Storing, frozen=True, kw_only=True):
     span: Span
 
     def bind(self, run: Run) -> Bound:
-        """Find the window, fold, and close windows whose time is over."""
+        """Find the window, fold, and close expired windows."""
         return _Windows(self, run).bound()
 
     def describe(self) -> list[object]:
-        """Return what must be the same, with the span as numbers."""
+        """Return everything that must be equal, with the span as numbers."""
         span = self.span
         times = [span.size_ms, span.grace_ms, span.is_final]
         serdes = [self.inner.name, self.key.name, self.value.name]
         return ["AggregateWindows", self.number, self.name, self.parents, *serdes, times]
 
     def get(self, store: Store, key: Anything) -> Anything:
-        """Return the state of a `WindowedKey`, None without one."""
+        """Return the state of a `WindowedKey`, or None if it has none."""
         found = store.get(_WINDOW + _start_bytes(key.start_ms) + self.inner.serialize(key.key))
         return None if found is None else self.value.deserialize(found)
 
     def partition_key(self, key: Anything) -> bytes:
-        """Return the bytes of the key without its window, as they came with the records."""
+        """Return the bytes of the key without its window, as in the records."""
         return self.inner.serialize(key.key)
 
     def items(self, store: Store) -> Iterator[tuple[Anything, Anything]]:
-        """Return all open windows with their states, in the order of their starts."""
+        """Return all open windows with their states, ordered by start."""
         return (
             (self.key_at(place), self.value.deserialize(state))
             for place, state in store.items(_WINDOW)
         )
 
     def key_at(self, place: bytes) -> WindowedKey[Anything]:
-        """Return the key whose state is at a place in the store."""
+        """Return the windowed key of an entry of the store."""
         start = int.from_bytes(place[1:9], "big")
         return WindowedKey(self.inner.deserialize(place[9:]), start, start + self.span.size_ms)
 
 
 class _Windows:
-    """The windows of one step in one task; all its state is in the store."""
+    """The windows of one step in one task; all their state is in the store."""
 
     def __init__(self, step: AggregateWindows, run: Run) -> None:
         self._step = step

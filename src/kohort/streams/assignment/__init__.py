@@ -1,9 +1,9 @@
 """The pure half of learner tasks: which member runs or learns which task. Experimental.
 
-A stateful task moves only when its new member has learned the state (the draft of KIP-429,
+A stateful task moves only after its new member has learned the state (the draft of KIP-429,
 KIP-441). Two functions decide: an *assignor* computes the final place of each task, a *refiner*
-which tasks to grant now and which member learns which task meanwhile. All their input comes with
-the members' user data, so any member can lead. docs/streams-rules.md has the rules.
+decides which tasks to grant now and which member learns which task meanwhile. All their input is in
+the members' user data, so any member can lead. docs/streams-rules.md lists the rules.
 
 | module | content |
 |---|---|
@@ -14,6 +14,6 @@ the members' user data, so any member can lead. docs/streams-rules.md has the ru
 | `refiner` | the refiner |
 | `standbys` | standby replicas |
 | `metadata` | the encoding of user data |
-| `plan` | all of these, from subscriptions to assignments |
-| `leader`, `member` | the two machines that use them |
+| `plan` | the whole plan, from subscriptions to assignments |
+| `leader`, `member` | the two machines that use it |
 """

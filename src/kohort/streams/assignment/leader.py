@@ -1,7 +1,7 @@
-"""The machine of a member as leader: it makes the plans, and ends departures that take too long.
+"""The state machine of a leader: it makes the plans, and ends departures that take too long.
 
-It remembers only what members send when they join, and when the time of each leaving member is
-over; another leader computes that from their claims.
+It remembers only the members' claims from the last rebalance, and each leaving member's deadline;
+another leader can compute these from the claims.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kohort.values import replace
 
 
 class OtherTopicsError(LocalProtocolError):
-    """A member subscribes to other topics than the leader: it runs another program."""
+    """A member subscribes to other topics than the leader, so it runs a different program."""
 
 
 class LeaderState(State):
@@ -40,11 +40,11 @@ class LeaderState(State):
 
 
 class Elected(Struct, frozen=True):
-    """All members have joined and the coordinator chose this one to assign.
+    """All members have joined, and the coordinator chose this one to assign tasks.
 
     Attributes:
-        subscriptions: The members' subscriptions, frozen for this rebalance.
-        partitions: Number of partitions of each topic that exists.
+        subscriptions: The members' subscriptions, fixed for this rebalance.
+        partitions: The number of partitions of each existing topic.
     """
 
     subscriptions: Map[str, Subscription]
@@ -52,7 +52,7 @@ class Elected(Struct, frozen=True):
 
 
 class Followed(Struct, frozen=True):
-    """Another member was chosen, or this one is not a member any more."""
+    """Another member was chosen, or this one has left the group."""
 
 
 class Tick(Struct, frozen=True):
@@ -72,11 +72,11 @@ class LeaderConfig(Struct, frozen=True, kw_only=True):
 
 
 class LeaderSession(Struct, frozen=True):
-    """What a leader remembers; immutable.
+    """A leader's memory; immutable.
 
     Attributes:
         state: Its role in the group.
-        due: When the time of each leaving member is over.
+        due: The deadline of each leaving member.
     """
 
     state: LeaderState = LeaderState.FOLLOWING
@@ -87,10 +87,10 @@ class LeaderEffects(Struct, frozen=True, kw_only=True):
     """The effects of an input.
 
     Attributes:
-        session: What to remember.
-        assignments: The assignment of each member; None: none.
-        plan: The plan behind them, for people.
-        rejoin: Reason to ask for a rebalance (KIP-800), after assignments are sent; empty: do not
+        session: The new session.
+        assignments: The assignment of each member; None: no assignments.
+        plan: The plan behind the assignments, for display.
+        rejoin: Reason to ask for a rebalance (KIP-800) after sending assignments; empty: do not
             ask.
         deadline: When `Tick` is due; None: never.
     """
@@ -103,7 +103,7 @@ class LeaderEffects(Struct, frozen=True, kw_only=True):
 
 
 class LeaderDecision(Struct, kw_only=True):
-    """The changes by one input, while its handler runs."""
+    """The changes made by one input while its handler runs."""
 
     config: LeaderConfig
     session: LeaderSession
@@ -131,14 +131,14 @@ class LeaderDecision(Struct, kw_only=True):
 
 
 class LeaderMachine:
-    """A member as leader.
+    """A member in its role as leader.
 
     Attributes:
-        session: What it remembers; the shell installs the session of each result.
+        session: Its memory; the shell installs the session of each result.
     """
 
     def __init__(self, config: LeaderConfig) -> None:
-        """Make a machine that does not lead."""
+        """Create a machine that does not lead."""
         self.config = config
         self.session = LeaderSession()
 
@@ -147,11 +147,11 @@ class LeaderMachine:
         self.session = effects.session
 
     def decide(self, event: Elected | Followed | Tick, now: int) -> LeaderEffects:
-        """Return the effects of an input; change nothing.
+        """Return the effects of an input without changing anything.
 
         Args:
             event: What happened.
-            now: Time in milliseconds, of a clock that never goes back.
+            now: Time in milliseconds from a monotonic clock.
 
         Raises:
             OtherTopicsError: Members subscribe to other topics than the topology has.
@@ -180,7 +180,7 @@ def make_assignments(decision: LeaderDecision, event: Elected) -> None:
 
 
 def _check_subscriptions(topology: Topology, event: Elected) -> None:
-    """Check that all members run one program: a member would always refuse unknown partitions."""
+    """Check that all members run one program: members refuse unknown partitions."""
     for member, each in event.subscriptions.items():
         if each.topics != topology.topics:
             odd = ", ".join(sorted(each.topics ^ topology.topics))
@@ -190,7 +190,7 @@ def _check_subscriptions(topology: Topology, event: Elected) -> None:
 
 
 def _due(decision: LeaderDecision, members: dict[str, Joined]) -> Map[str, int]:
-    """Return when the time of each leaving member is over: the earliest known time."""
+    """Return the deadline of each leaving member: the earliest known one."""
     settings, known = decision.config.settings, decision.session.due
     limit = settings.scale_down_timeout_ms
     if limit is None or settings.rollout < Rollout.SCALE_DOWN:
@@ -201,7 +201,7 @@ def _due(decision: LeaderDecision, members: dict[str, Joined]) -> Map[str, int]:
 
 
 def is_somebody_due(decision: LeaderDecision, _event: Tick) -> bool:
-    """Whether the time of a member is over that was not over at the last plan."""
+    """Whether a member's deadline has passed since the last plan."""
     return bool(_overdue(decision))
 
 
@@ -210,7 +210,7 @@ def _overdue(decision: LeaderDecision) -> list[str]:
 
 
 def ask_to_end_departures(decision: LeaderDecision, _event: Tick) -> None:
-    """Ask for a rebalance that takes the tasks of members whose time is over."""
+    """Ask for a rebalance that takes the tasks of members past their deadline."""
     late = ", ".join(_overdue(decision))
     limit = decision.config.settings.scale_down_timeout_ms
     decision.rejoin = f"scale_down_timeout_ms ({limit}) is over for {late}"[:REASON_MAX]
@@ -223,7 +223,7 @@ def forget(decision: LeaderDecision, _event: Followed) -> None:
 
 
 def rest(_decision: LeaderDecision, _event: Tick) -> None:
-    """There is nothing to do."""
+    """Do nothing."""
 
 
 REASON_MAX = 255

@@ -1,6 +1,6 @@
-"""The machine of a member: what it claims when it joins, and when it asks for a rebalance.
+"""The state machine of a member: its claim when it joins, and its requests for rebalances.
 
-It knows its tasks and its lag with each. The runtime restores, processes, and reports new lags at
+It tracks its tasks and its lag with each. The runtime restores, processes, and reports new lags at
 any time; nothing here waits for a poll.
 """
 
@@ -50,7 +50,7 @@ class JoinStarted(Struct, frozen=True):
 
 
 class TasksAssigned(Struct, frozen=True):
-    """The leader's plan has come.
+    """The leader's plan has arrived.
 
     Attributes:
         generation: The new generation.
@@ -67,8 +67,8 @@ class LagMeasured(Struct, frozen=True):
     """The lags of tasks that the member learns, follows or has on disk.
 
     Attributes:
-        lags: Offsets to the end of the changelog; 0 where that is empty (KAFKA-14302), None where
-            the end is not known (KAFKA-10651).
+        lags: Offsets to the end of the changelog; 0 if the changelog is empty (KAFKA-14302), None
+            if its end is unknown (KAFKA-10651).
     """
 
     lags: Lags
@@ -97,7 +97,7 @@ class LeaveSoon(Struct, frozen=True):
 
 
 class MembershipLost(Struct, frozen=True):
-    """The group goes on without this member; others may have its tasks by now."""
+    """The group continues without this member; others may already have its tasks."""
 
 
 MemberInput = (
@@ -112,21 +112,21 @@ MemberInput = (
 
 
 class TaskSession(Struct, frozen=True, kw_only=True):
-    """What a member knows; immutable.
+    """A member's memory; immutable.
 
     Attributes:
         state: Its state.
-        generation: The generation it is in, -1 if none.
+        generation: Its generation, or -1.
         active: The tasks that it processes.
         word: The leader's last instructions.
-        lags: Its lags with the tasks that it learns and follows.
-        dormant: The lags of tasks that are only on disk; None where not measured since.
-        revoked: Tasks that it gave up for the rebalance under way.
-        unable: Tasks that it could not learn or follow since it joined the group.
-        trouble: The last error of those.
+        lags: Its lags with the tasks that it learns or follows.
+        dormant: The lags of tasks that are only on disk; None: not measured since.
+        revoked: Tasks that it gave up for the current rebalance.
+        unable: Tasks that it failed to learn or follow since it joined the group.
+        trouble: The last error of these tasks.
         leaving_since: When it was asked to leave; None: it was not.
         has_said_so: Whether the group knows that it leaves.
-        attempt: Number of the rebalance that it joins; -1: none yet.
+        attempt: Number of the rebalance that it is joining; -1: none yet.
         user_data: Its user data in that rebalance.
     """
 
@@ -146,10 +146,10 @@ class TaskSession(Struct, frozen=True, kw_only=True):
 
 
 class TaskEffects(Struct, frozen=True, kw_only=True):
-    """The effects of an input; active tasks, learners and standbys are those of the session.
+    """The effects of an input; the session lists active tasks, learners and standbys.
 
     Attributes:
-        session: What the member knows afterwards.
+        session: The new session.
         revoke: Tasks to give up before the member joins.
         rejoin: Reason to ask for a rebalance (KIP-800); empty: do not ask.
         is_over: Whether the member must leave the group and end.
@@ -162,7 +162,7 @@ class TaskEffects(Struct, frozen=True, kw_only=True):
 
 
 class TaskDecision(Struct, kw_only=True):
-    """The changes by one input to a member, while its handler runs."""
+    """The changes made by one input to a member while its handler runs."""
 
     topology: Topology
     client_tags: Map[str, str]
@@ -187,18 +187,18 @@ class TaskMachine:
     """One member.
 
     Attributes:
-        session: What it knows; the shell installs the session of each result.
+        session: Its memory; the shell installs the session of each result.
     """
 
     def __init__(
         self, topology: Topology, client_tags: Map[str, str] = Map(), workers: int = 1
     ) -> None:
-        """Make a member that has not joined.
+        """Create a member that has not joined.
 
         Args:
             topology: The topology of the application.
             client_tags: Where the member runs (KIP-708).
-            workers: How many workers it has.
+            workers: Its number of workers.
         """
         self.topology = topology
         self.client_tags = client_tags
@@ -210,14 +210,14 @@ class TaskMachine:
         self.session = effects.session
 
     def decide(self, event: MemberInput, now: int) -> TaskEffects:
-        """Return the effects of an input; change nothing.
+        """Return the effects of an input without changing anything.
 
         Args:
             event: What happened.
-            now: Time in milliseconds, of a clock that never goes back.
+            now: Time in milliseconds from a monotonic clock.
 
         Raises:
-            RemoteProtocolError: The leader's user data is not valid.
+            RemoteProtocolError: The leader's user data is invalid.
         """
         decision = TaskDecision(
             topology=self.topology,
@@ -240,12 +240,12 @@ def say_it_again(_decision: TaskDecision, _event: JoinStarted) -> None:
 
 
 def is_same_attempt(decision: TaskDecision, event: JoinStarted) -> bool:
-    """Whether the client only tries again."""
+    """Whether the client only retries the same attempt."""
     return event.attempt == decision.session.attempt
 
 
 def say_what_it_has(decision: TaskDecision, event: JoinStarted) -> None:
-    """Freeze the claim for the leader; in draft mode, give up tasks that others learn."""
+    """Fix the claim for the leader; in draft mode, give up tasks that others learn."""
     session, word = decision.session, decision.session.word
     if word.is_draft:
         decision.revoke = session.active & word.being_learned
@@ -282,12 +282,12 @@ def _lags(session: TaskSession, tasks: Iterable[Task]) -> Lags:
 
 
 def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
-    """Take the leader's assignment; a leaving member without tasks may then end."""
+    """Accept the leader's assignment; a leaving member without tasks may then stop."""
     before, word = decision.session, decode_word(event.user_data)
     active = frozenset(decision.topology.tasks_of(event.partitions))
     followed = word.learning | word.standbys
     had = {**dict.fromkeys(before.dormant), **dict(before.lags)}
-    # the lags of tasks that it processed are 0 only for a moment
+    # a processed task has lag 0 only briefly after it is given up
     had.update(dict.fromkeys(before.active | before.revoked, 0))
     stateless = decision.topology.stateless
     dormant = {
@@ -304,7 +304,7 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
         lags=Map({task: had.get(task) for task in followed}),
         dormant=Map(dormant),
         revoked=_NONE,
-        unable=before.unable - active,  # a task that no other member can process is tried again
+        unable=before.unable - active,  # tasks that no other member can process are retried
     )
     said = decode_claim(before.user_data)
     if before.leaving_since is not None and not before.has_said_so:
@@ -318,7 +318,7 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
 
 
 def _learned_meanwhile(decision: TaskDecision, said: Claim) -> bool:
-    """Whether it became ready for a task after it had sent its claim."""
+    """Whether it became ready for a task after sending its claim."""
     most = decision.session.word.acceptable_recovery_lag
     late = [t for t in _learned(decision.session) if not _is_within(said.learning.get(t), most)]
     return bool(late) and _is_worth_asking(decision.session)
@@ -328,7 +328,7 @@ _LEAVING = "leaving soon"
 
 
 def note_lags(decision: TaskDecision, event: LagMeasured) -> None:
-    """Remember new lags."""
+    """Store new lags."""
     decision.session = _with_lags(decision.session, event)
 
 
@@ -366,7 +366,7 @@ def _reason(learned: list[Task]) -> str:
 
 
 def ask_for_what_it_learned(decision: TaskDecision, event: LagMeasured) -> None:
-    """Ask once for all tasks that it has learned so far."""
+    """Ask once for all tasks learned so far."""
     note_lags(decision, event)
     decision.ask(_reason(_learned(decision.session)))
 
@@ -397,20 +397,20 @@ def note_failure(decision: TaskDecision, event: FollowingFailed) -> None:
 
 
 def forget_state(decision: TaskDecision, event: StateRemoved) -> None:
-    """Claim removed state no longer."""
+    """Stop claiming removed state."""
     kept = {t: lag for t, lag in decision.session.dormant.items() if t not in event.tasks}
     decision.session = replace(decision.session, dormant=Map(kept))
 
 
 def tell_that_it_leaves(decision: TaskDecision, event: LeaveSoon) -> None:
-    """Ask for a rebalance that tells the group."""
+    """Ask for a rebalance in order to tell the group."""
     note_that_it_leaves(decision, event)
     if not decision.session.has_said_so:
         decision.ask(_LEAVING)
 
 
 def note_that_it_leaves(decision: TaskDecision, _event: LeaveSoon) -> None:
-    """Tell the group with the next rebalance, which comes anyway or is asked for later."""
+    """Tell the group in the next rebalance, which comes anyway or is requested later."""
     if decision.session.leaving_since is None:
         decision.session = replace(decision.session, leaving_since=decision.now)
 

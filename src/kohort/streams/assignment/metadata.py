@@ -1,9 +1,9 @@
 """The encoding of user data: a member's claim when it joins, and the leader's instructions.
 
-A byte for the version, one for flags, and a body, which is compressed where that makes it smaller.
-Numbers are unsigned LEB128. Tasks are sorted and written as differences. Active tasks are left
-out, because the subscription names their partitions. New fields are only added at the end, so a
-reader understands the known part of a newer version.
+It consists of a version byte, a flags byte, and a body, which is compressed if that makes it
+smaller. Numbers are unsigned LEB128. Tasks are sorted and delta-encoded. Active tasks are left out
+because the subscription lists their partitions. New fields are only added at the end, so that an
+older reader understands the known part of a newer version.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kohort.streams.assignment.settings import TAG_KEY_MAX, TAG_VALUE_MAX, TAGS_
 from kohort.streams.assignment.tasks import Task
 
 VERSION = 3
-"""Version 1 had no workers, 2 did not have the tasks that a member cannot learn."""
+"""Version 1 had no workers; version 2 had no list of tasks that a member cannot learn."""
 BODY_BYTES_MAX = 1_000_000
-"""The most bytes of a decompressed body."""
+"""Maximum size of a decompressed body in bytes."""
 TASKS_MAX = 100_000
-"""The most tasks that one member may name."""
+"""Maximum number of tasks that a member may list."""
 WORKERS_MAX = 10_000
-"""The most workers that one member may name."""
+"""Maximum number of workers that a member may have."""
 TROUBLE_MAX = 300
-"""The most characters of an error."""
+"""Maximum length of an error in characters."""
 
 _FIRST_VERSION, _WITH_WORKERS, _WITH_UNABLE = 1, 2, 3
 _COMPRESSED = 1
@@ -41,23 +41,23 @@ _NUMBER_MAX = 2**63 - 1
 _ID_MAX = 2**31 - 1
 
 Lags = Map[Task, int | None]
-"""A member's lag with each task; None: not known."""
+"""A member's lag with each task; None: unknown."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """What a member claims when it joins; it does not change while the member tries to.
+    """A member's claim when it joins, which is fixed until it has joined.
 
     Attributes:
-        generation: The generation it was in, -1 if none (KIP-792).
+        generation: Its last generation, or -1 (KIP-792).
         learning: Tasks that it learns.
-        standbys: Tasks of which it has a standby.
-        dormant: Tasks that it has on disk and does not follow.
+        standbys: Tasks for which it has a standby.
+        dormant: Tasks that it has on disk but does not follow.
         revoked: Tasks that it gave up for this rebalance, because another member learns them.
         leaving_ms: Milliseconds since it began to leave; None: it stays.
         client_tags: Where it runs (KIP-708).
-        workers: How many workers it has, among which tasks are shared out.
-        unable: Tasks that it could not learn or follow since it joined the group.
-        trouble: The last error of those, for people.
+        workers: Its number of workers; tasks are divided among the workers of all members.
+        unable: Tasks that it failed to learn or follow since it joined the group.
+        trouble: The last error of these tasks, for display.
     """
 
     generation: int = NO_GENERATION
@@ -73,16 +73,16 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Word(Struct, frozen=True, kw_only=True):
-    """The leader's instructions to a member, beside its partitions.
+    """The leader's instructions to a member, besides its partitions.
 
     Attributes:
-        learning: Tasks that it is to learn.
-        standbys: Tasks of which it is to have a standby.
+        learning: Tasks to learn.
+        standbys: Tasks to follow as a standby.
         being_learned: Its active tasks that another member learns.
-        acceptable_recovery_lag: The lag in offsets within which it is ready. The leader's bound
-            holds for all, as a member with another one would ask for rebalances that change
-            nothing.
-        is_partial: Whether it asks for a rebalance with each task it has learned.
+        acceptable_recovery_lag: The lag in offsets within which it is ready. The leader's limit
+            applies to all members: a member with a different limit would ask for rebalances that
+            change nothing.
+        is_partial: Whether it asks for a rebalance after each task that it has learned.
         is_draft: Whether it gives up tasks that others learn when it joins.
     """
 
@@ -95,7 +95,7 @@ class Word(Struct, frozen=True, kw_only=True):
 
 
 def encode_claim(claim: Claim) -> bytes:
-    """Return a claim as bytes.
+    """Encode a claim.
 
     Raises:
         LocalProtocolError: It exceeds a limit of the reader.
@@ -117,7 +117,7 @@ def encode_claim(claim: Claim) -> bytes:
 
 
 def decode_claim(data: bytes) -> Claim:
-    """Read a claim.
+    """Decode a claim.
 
     Raises:
         RemoteProtocolError: The bytes are not a claim, or exceed a limit.
@@ -143,7 +143,7 @@ def decode_claim(data: bytes) -> Claim:
 
 
 def encode_word(word: Word) -> bytes:
-    """Return the leader's instructions as bytes; raises the errors of `encode_claim`."""
+    """Encode the leader's instructions; raises the errors of `encode_claim`."""
     body = bytearray()
     _put(body, _DRAFT * word.is_draft | _PARTIAL * word.is_partial)
     _put(body, word.acceptable_recovery_lag)
@@ -153,7 +153,7 @@ def encode_word(word: Word) -> bytes:
 
 
 def decode_word(data: bytes) -> Word:
-    """Read the leader's instructions.
+    """Decode the leader's instructions.
 
     Raises:
         RemoteProtocolError: The bytes are not instructions, or exceed a limit.
@@ -199,7 +199,7 @@ def _put_tasks(body: bytearray, tasks: Collection[Task]) -> None:
 
 
 def _steps(ascending: Iterable[int]) -> Iterable[int]:
-    """Return the distance of each number from the smallest possible one at its place."""
+    """Return each number's difference from the smallest possible one at its position."""
     least = 0
     for number in ascending:
         yield number - least
@@ -241,7 +241,7 @@ def _optional(number: int) -> int | None:
 
 
 class _Reader:
-    """Reads a body, and checks every count against the bytes that are left."""
+    """Reads a body, and checks every count against the remaining bytes."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) < _HEADER_BYTES or data[0] < _FIRST_VERSION or data[1] not in (0, _COMPRESSED):
@@ -253,7 +253,7 @@ class _Reader:
         self.at = 0
 
     def number(self, most: int = _NUMBER_MAX) -> int:
-        """Read a number of at most `most`."""
+        """Read a number up to `most`."""
         value = shift = 0
         while self.at < len(self.body) and shift < 63:
             byte = self.body[self.at]
@@ -267,7 +267,7 @@ class _Reader:
         raise RemoteProtocolError("user data ends within a number, or a number is too long")
 
     def count(self, most: int, least_bytes: int) -> int:
-        """Read how many items follow, each of at least `least_bytes`."""
+        """Read the number of items that follow, each at least `least_bytes` long."""
         return self.number(min(most, (len(self.body) - self.at) // least_bytes))
 
     def tasks(self) -> list[Task]:
@@ -285,7 +285,7 @@ class _Reader:
         return found
 
     def lags(self) -> Lags:
-        """Read tasks, and a member's lag with each."""
+        """Read tasks with a member's lag for each."""
         tasks = self.tasks()
         return Map({task: _optional(self.number()) for task in tasks})
 
@@ -295,7 +295,7 @@ class _Reader:
         return Map({self.text(TAG_KEY_MAX): self.text(TAG_VALUE_MAX) for _ in pairs})
 
     def text(self, most: int) -> str:
-        """Read a text of at most `most` characters."""
+        """Read a text of up to `most` characters."""
         size = self.count(4 * most, 1)
         data = self.body[self.at : self.at + size]
         self.at += size
@@ -308,7 +308,7 @@ class _Reader:
         return found
 
     def end(self) -> None:
-        """Check that nothing follows; a newer version may have more."""
+        """Check that nothing follows, unless the version is newer."""
         if self.at < len(self.body) and self.version <= VERSION:
             raise RemoteProtocolError(f"{len(self.body) - self.at} bytes too many in user data")
 

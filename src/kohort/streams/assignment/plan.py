@@ -27,11 +27,11 @@ from kohort.streams.assignment.tasks import Task, Topology
 from kohort.values import replace
 
 ASSIGNOR = "kohort-learner"
-"""The name of the protocol of all members, within protocol type `consumer`."""
+"""The protocol name of all members, within protocol type `consumer`."""
 
 
 class Joined(Struct, frozen=True):
-    """A member as it joined.
+    """A member with its claim.
 
     Attributes:
         owned: Its active tasks.
@@ -57,10 +57,10 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def read_joined(topology: Topology, subscriptions: Mapping[str, Subscription]) -> dict[str, Joined]:
-    """Return the members as they joined, by member id.
+    """Decode the members' claims, by member id.
 
-    Invalid user data affects only its member: it keeps its tasks, and counts as having no other
-    state.
+    Invalid user data affects only its own member, which keeps its tasks and counts as having no
+    other state.
     """
     return {member: _joined(topology, each) for member, each in subscriptions.items()}
 
@@ -89,8 +89,8 @@ def situation(
         stateless: Numbers of the sub-topologies without state.
         members: The members as they joined.
         settings: The settings of the group.
-        overdue: Members whose time to leave is over, beside those whose own claim says so.
-        newcomers: Members that were not in the last generation; None: according to their claims.
+        overdue: Members past their deadline to leave, besides those whose claim shows it.
+        newcomers: Members that were not in the last generation; None: decided by their claims.
     """
     known = tuple(tasks)
     members = {member: _without_failures(each) for member, each in members.items()}
@@ -113,7 +113,7 @@ def situation(
 
 
 def _without_failures(joined: Joined) -> Joined:
-    """Return a member without the state of tasks that it could not learn or follow."""
+    """Return a member without the state of tasks that it failed to learn or follow."""
     claim = joined.claim
     if not claim.unable:
         return joined
@@ -136,10 +136,10 @@ def make_plan(found: Situation, settings: LearnerSettings) -> Plan:
 
 
 def is_settled_but_not_balanced(found: Situation, plan: Plan, settings: LearnerSettings) -> bool:
-    """Whether no member has to wait after a plan, and another plan would move tasks.
+    """Whether a plan lets no member wait, and another plan would move tasks.
 
-    Tasks that are being learned stay where they are, even above the band. Once all of them are
-    granted, no member has a reason to ask for the rebalance that evens the loads out.
+    Tasks being learned stay where they are, even above the band. Once all of them are granted, no
+    member has a reason to ask for the rebalance that balances the loads.
     """
     transition = plan.transition
     if transition.learners or len(transition.grants) < len(plan.target.active):
@@ -239,9 +239,9 @@ def _current(
 def _settled(
     claims: Mapping[str, tuple[frozenset[Task], int]],
 ) -> tuple[dict[Task, str], frozenset[Task]]:
-    """Return the owner of each task, and the tasks that others claim, too (KIP-792).
+    """Return the owner of each task, and the tasks that others also claim (KIP-792).
 
-    The claim of the highest generation counts; if there are two of that generation, neither does.
+    The claim with the highest generation counts; if two members claim it, neither counts.
     """
     best: dict[Task, tuple[int, str | None]] = {}
     contested: set[Task] = set()
@@ -259,7 +259,7 @@ def _settled(
 
 
 def _better(task: Task, one: str | None, other: str, readiness: Readiness, leaving: Leaving) -> str:
-    """Return which of two members goes on learning: one that stays, then the smaller lag."""
+    """Return which of two members continues to learn: prefer one that stays, then smaller lag."""
     if one is None:
         return other
     holders = readiness.holders(task)

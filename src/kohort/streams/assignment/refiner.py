@@ -1,8 +1,8 @@
 """The refiner: which part of a target to grant now, and which members learn meanwhile.
 
-A task without an owner moves at once. One with an owner that stays moves only to a member that is
+A task without an owner moves at once. If its owner stays, a task moves only to a member that is
 ready for it: the owner gives it up in this rebalance and the next one grants it. Only a leaving
-member whose time is over gives up tasks for which no member is ready.
+member past its deadline gives up tasks for which no member is ready.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def refine(
         current: Which member has which tasks.
         readiness: The members' lags with tasks that they do not process.
         leaving: Members that are leaving.
-        budget: The most tasks that may be learned at once; None: any number. A standby that
-            becomes a learner costs nothing.
+        budget: Maximum number of tasks learned at once; None: unlimited. A standby that becomes a
+            learner does not count.
     """
     grants: dict[Task, str] = {}
     learners: dict[Task, str] = {}
@@ -35,7 +35,7 @@ def refine(
         if owner == goal:
             grants[task] = goal
         elif task[0] in stateless:
-            # KIP-415 and KIP-429: the owner gives it up first, the next rebalance grants it
+            # KIP-415 and KIP-429: the owner first gives it up, the next rebalance grants it
             if owner is None and task not in contested:
                 grants[task] = goal
         elif owner is None and task in contested:
@@ -45,7 +45,7 @@ def refine(
             if grants[task] != goal and readiness.is_able(task, goal):
                 waiting.append((task, goal))
         elif readiness.is_ready(task, goal) or owner in leaving.overdue:
-            learners[task] = goal  # it goes on learning until the owner has given the task up
+            learners[task] = goal  # it continues to learn until the owner has given up the task
         else:
             grants[task] = owner
             if readiness.is_able(task, goal):
@@ -68,7 +68,7 @@ def _at_once(
     """Return the member to process a task that has no owner.
 
     In this order: a ready learner, the member that gave it up for this rebalance, a member with a
-    ready standby, the learner, the member with most of its state, and else its target.
+        ready standby, the learner, the member with the most state, or else its target.
     """
     learner, previous = current.learner.get(task), current.previous.get(task)
     stays = [each for each in readiness.holders(task) if each not in leaving.members]
@@ -90,9 +90,9 @@ def _begin(
     current: Current,
     budget: int | None,
 ) -> None:
-    """Choose learners: present ones, those with a standby, and others within the budget.
+    """Choose learners: current ones, those with a standby, and others within the budget.
 
-    Of the others, tasks that come first in `waiting` come first.
+    The budget is spent in the order of `waiting`.
     """
     fresh: list[tuple[Task, str]] = []
     for task, goal in waiting:
@@ -110,7 +110,7 @@ def _begin(
 def _sort(
     waiting: list[tuple[Task, str]], grants: dict[Task, str], target: Target, leaving: Leaving
 ) -> None:
-    """Sort tasks to learn: first those of leaving members, then those of the heaviest."""
+    """Sort tasks to learn: first those of leaving members, then those of the most loaded."""
     counts, workers = Counter(grants.values()), target.workers
     loads = {member: count / workers.get(member, 1) for member, count in counts.items()}
 

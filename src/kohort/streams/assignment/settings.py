@@ -1,4 +1,4 @@
-"""The settings of a group for learners; those of the leader apply to all members."""
+"""A group's settings for learners; the leader's settings apply to all members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAG_VALUE_MAX = 30
 
 
 class Rollout(IntEnum):
-    """The steps of the draft of KIP-429; each includes the earlier ones."""
+    """The stages of the draft of KIP-429; each includes the earlier ones."""
 
     NEWCOMERS = 1
     """Only members that were not in the last generation learn."""
@@ -32,23 +32,22 @@ class Rollout(IntEnum):
 
 
 class LearnerSettings(Struct, frozen=True, kw_only=True):
-    """How tasks move.
+    """Settings that control how tasks move.
 
     Attributes:
         handover: "until-grant": an owner processes a task until it is granted to another member.
-            "draft": it gives up tasks that others learn before it joins, with every rebalance.
+            "draft": in every rebalance, it gives up tasks that others learn before it joins.
         rollout: How much of the draft applies.
-        acceptable_recovery_lag: The most offsets that a learner may be behind to be ready
-            (KIP-441).
-        max_warmup_learners: The most tasks that are learned at once in the group, without learners
-            that were standbys before; None, and below `Rollout.BALANCED`: no limit.
-        num_standby_replicas: Standbys of each stateful task.
-        stream_imbalance_percentage: How far from the mean a member's number of tasks may be. The
-            nearest integers below and above the mean are always allowed.
-        learner_partial_rebalance: Whether a learner asks for a rebalance with each task it has
-            learned, or once it has learned all. Counts from `Rollout.EAGER` on.
+        acceptable_recovery_lag: The maximum lag in offsets at which a learner is ready (KIP-441).
+        max_warmup_learners: The maximum number of tasks learned at once in the group, not counting
+            learners that were standbys; None, and below `Rollout.BALANCED`: unlimited.
+        num_standby_replicas: Number of standbys of each stateful task.
+        stream_imbalance_percentage: How far a member's number of tasks may deviate from the mean.
+            The nearest integers below and above the mean are always allowed.
+        learner_partial_rebalance: Whether a learner asks for a rebalance after each task it has
+            learned, or only after all. Applies from `Rollout.EAGER` onwards.
         scale_down_timeout_ms: Milliseconds after which a leaving member must go, even if its tasks
-            were not learned; None: never.
+            have not been learned; None: never.
         rack_aware_assignment_tags: Client tags in which a task's replicas should differ (KIP-708).
     """
 
@@ -66,7 +65,7 @@ class LearnerSettings(Struct, frozen=True, kw_only=True):
         """Check the settings.
 
         Raises:
-            ConfigError: One is out of its range.
+            ConfigError: A setting is out of range.
         """
         warmups, timeout = self.max_warmup_learners, self.scale_down_timeout_ms
         tags = self.rack_aware_assignment_tags
@@ -89,15 +88,15 @@ class LearnerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def budget(self) -> int | None:
-        """How many tasks may be learned at once; None: any number."""
+        """Maximum number of tasks learned at once; None: unlimited."""
         return self.max_warmup_learners if self.rollout >= Rollout.BALANCED else None
 
     @property
     def percentage(self) -> float:
-        """The allowed imbalance; below `Rollout.BALANCED` it cannot be chosen."""
+        """The allowed imbalance, which is fixed below `Rollout.BALANCED`."""
         return self.stream_imbalance_percentage if self.rollout >= Rollout.BALANCED else 0.0
 
     @property
     def is_partial(self) -> bool:
-        """Whether a learner asks for a rebalance with each task."""
+        """Whether a learner asks for a rebalance after each task."""
         return self.learner_partial_rebalance and self.rollout >= Rollout.EAGER

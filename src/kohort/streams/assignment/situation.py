@@ -1,4 +1,4 @@
-"""The state of the group when a rebalance begins: input of the assignor and the refiner."""
+"""The state of the group when a rebalance begins: input to the assignor and the refiner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from kohort.streams.assignment.tasks import Task
 
 UNABLE_MAX = 8
-"""A member that has failed to learn this many tasks gets no others to learn."""
+"""A member that has failed to learn this many tasks is given no others to learn."""
 
 
 class Current(Struct, frozen=True, kw_only=True):
@@ -17,11 +17,11 @@ class Current(Struct, frozen=True, kw_only=True):
 
     Attributes:
         owner: The member that processes a task, by task.
-        previous: The member that gave a task up when it joined, because it is being learned.
+        previous: The member that gave up a task when it joined, because another member learns it.
         learner: The member that learns a task, by task.
         standbys: The members that have a standby of a task, by task.
-        contested: Tasks that another member than the owner claims: no other member may get these
-            until that claim is gone.
+        contested: Tasks that a member other than the owner also claims: no other member may get
+            these until that claim is gone.
     """
 
     owner: Mapping[Task, str] = field(default_factory=dict)
@@ -32,12 +32,12 @@ class Current(Struct, frozen=True, kw_only=True):
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
-    """The members' lags with state that is not active there.
+    """The members' lags with state of tasks that they do not process.
 
     Attributes:
-        lags: For each task the lag in offsets by member; None: not known.
-        acceptable: The largest lag, in offsets, of a ready member.
-        unable: The tasks that each member could not learn or follow; members without a failure are
+        lags: For each task, the lag in offsets by member; None: unknown.
+        acceptable: The maximum lag in offsets at which a member is ready.
+        unable: The tasks that each member failed to learn or follow; members without failures are
             left out.
     """
 
@@ -53,14 +53,14 @@ class Readiness(Struct, frozen=True, kw_only=True):
     def is_able(self, task: Task, member: str) -> bool:
         """Whether a member may be asked to learn or follow a task.
 
-        A member with many failures has a problem of its own, such as its disk, and gets no more
-        tasks.
+        A member with many failures probably has a problem of its own, such as a bad disk, and gets
+        no more tasks.
         """
         failed = self.unable.get(member, ())
         return task not in failed and len(failed) < UNABLE_MAX
 
     def holders(self, task: Task) -> list[str]:
-        """Return the members that have state of a task: ready ones first, then by their lag."""
+        """Return the members that have state of a task: ready ones first, then by lag."""
         lags = self.lags.get(task, {})
         return sorted(lags, key=lambda member: (_behind(lags[member]), member))
 
@@ -73,15 +73,15 @@ class Leaving(Struct, frozen=True):
     """The members that are leaving.
 
     Attributes:
-        members: All of them.
-        overdue: Those whose time is over.
+        members: All leaving members.
+        overdue: Those past their deadline.
     """
 
     members: frozenset[str] = frozenset()
     overdue: frozenset[str] = frozenset()
 
     def stayers(self, members: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the members that may get tasks; if all are leaving, those that may stay."""
+        """Return the members that may get tasks: if all are leaving, those with time left."""
         found = tuple(each for each in members if each not in self.members)
         return found or tuple(each for each in members if each not in self.overdue)
 
@@ -94,11 +94,11 @@ class Situation(Struct, frozen=True, kw_only=True):
         stateless: Numbers of the sub-topologies without state.
         members: All members, in order.
         newcomers: Members that were not in the last generation.
-        leaving: Members that are leaving.
+        readiness: The members' lags with tasks that they do not process.
         current: The tasks of the members.
         readiness: The members' lags with tasks that they do not process.
         client_tags: The tags of each member (KIP-708).
-        workers: How many workers each member has; 1 by default.
+        workers: The number of workers of each member; 1 by default.
     """
 
     tasks: tuple[Task, ...]
@@ -118,7 +118,7 @@ class Target(Struct, frozen=True):
     Attributes:
         active: The member of each task.
         stateless: Numbers of the sub-topologies without state.
-        workers: How many workers each member has; 1 by default.
+        workers: The number of workers of each member; 1 by default.
     """
 
     active: Mapping[Task, str]
@@ -130,8 +130,8 @@ class Transition(Struct, frozen=True):
     """Grants and learners until the next rebalance.
 
     Attributes:
-        grants: The member that processes each task. A task that is being handed over is missing:
-            its owner gives it up, and the next rebalance grants it.
+        grants: The member that processes each task. A task being handed over is missing: its owner
+            gives it up, and the next rebalance grants it.
         learners: The member that learns each task.
     """
 

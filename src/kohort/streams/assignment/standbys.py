@@ -1,8 +1,8 @@
-"""Standby replicas: copies of the state of tasks, on other members than the active ones.
+"""Standby replicas: copies of task state on members other than the active ones.
 
-A standby stays where it is. New ones go to the former owner of a task that moved, then to members
-that have state of the task, then to the member with the fewest. With rack-aware tags (KIP-708) the
-replicas of a task are put where their tags differ most.
+Existing standbys stay. New ones go to the former owner of a moved task, then to members that have
+state of the task, then to the member with the fewest standbys. With rack-aware tags (KIP-708), the
+replicas of a task are placed where their tags differ most.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def place_standbys(
 
 
 class _Placing:
-    """The standbys, while they are computed."""
+    """The standby placement under construction."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _Placing:
             heapify(heap)
 
     def wanted(self, task: Task) -> int:
-        """Return how many standbys a task gets; one that became a learner counts."""
+        """Return the number of standbys that a task gets; one that became a learner counts."""
         learner = self.transition.learners.get(task)
         borrowed = learner in self.situation.current.standbys.get(task, ())
         return self.replicas - borrowed
@@ -107,7 +107,7 @@ class _Placing:
             self._put(kept, best)
 
     def spread(self, task: Task, goal: str) -> None:
-        """Move standbys to members with tags that differ more from the others, if possible."""
+        """Move standbys to members whose tags differ more from the other replicas', if possible."""
         kept, barred = self.found[task], self.barred(task)
         for _ in range(len(kept) if len(self.alike) > 1 else 0):
             worst = max(kept, key=lambda each: (self._clashes(each, task, goal), each))
@@ -128,7 +128,7 @@ class _Placing:
         return [each for each in found if each in self.loads]
 
     def _best(self, task: Task, goal: str, taken: set[str | None], without: str = "") -> str | None:
-        """Return the member whose tags differ most, then the one with the fewest standbys."""
+        """Return the member whose tags differ most; on a tie, the one with the fewest standbys."""
         best: tuple[int, int, str] | None = None
         for heap in self.alike.values():
             lightest = self._lightest(heap, taken)

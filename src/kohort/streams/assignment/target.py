@@ -1,9 +1,9 @@
 """The assignor: it computes the final place of each task.
 
-As little as possible moves: a task stays with its owner, and with the member that learns it, while
-loads are within the band. Tasks with state and tasks without are balanced separately. The
-assignors of `kohort.group` do not fit: their loads are exactly even. Here any member may have any
-task, so counting gives the fewest moves.
+It moves as little as possible: a task stays with its owner, and with the member that learns it,
+    while loads are within the band. Stateful and stateless tasks are balanced separately. The
+    assignors of `kohort.group` do not fit because their loads are exactly even. Here any member may
+    have any task, so counting yields the fewest moves.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _PERMILLE = 1000
 
 
 def band(tasks: int, workers: int, percentage: float, own: int = 1) -> tuple[int, int]:
-    """Return the fewest and the most tasks of a member that count as balanced.
+    """Return the minimum and maximum number of tasks of a balanced member.
 
-    A percentage alone is often infeasible: 0.2 would allow no plan for 5 tasks on 3 members. So
-    the integers next to the mean always belong to the band.
+    A percentage alone is often infeasible: 0.2 would allow no plan for 5 tasks on 3 members. So the
+        band always includes the integers next to the mean.
 
     Args:
-        tasks: How many tasks there are.
-        workers: How many workers all members have.
+        tasks: Number of tasks.
+        workers: Number of workers of all members.
         percentage: Allowed deviation from the mean (0.2 is 20 %).
-        own: How many workers the member has.
+        own: Number of the member's workers.
     """
     permille = round(percentage * _PERMILLE)
     share = tasks * own
@@ -60,7 +60,7 @@ def assign(situation: Situation, settings: LearnerSettings) -> Target:
 
 
 class _Sharing:
-    """Shares out the tasks of one kind; members are numbers here."""
+    """Distributes the tasks of one kind; members are numbers here."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class _Sharing:
         self.situation = situation
         self.members = stayers
         self.others = others
-        """How many tasks of the other kind each member gets; it decides between equals."""
+        """How many tasks of the other kind each member gets; breaks ties."""
         self._weigh(len(tasks), settings.percentage)
         self.numbers = {member: number for number, member in enumerate(stayers)}
         only_newcomers = is_stateful and settings.rollout < Rollout.BALANCED
         self.takers = [
             n for n in everybody if not only_newcomers or stayers[n] in situation.newcomers
         ]
-        """The members that may get tasks which have an owner that stays."""
+        """The members that may get tasks from an owner that stays."""
         self.kept: list[list[Task]] = [[] for _ in everybody]
         self.learned: list[list[Task]] = [[] for _ in everybody]
         """Tasks that a member learns stay with it, even above the band."""
@@ -94,7 +94,7 @@ class _Sharing:
         self.most = [max(high, len(n)) for high, n in zip(self.highs, self.learned, strict=True)]
 
     def _weigh(self, tasks: int, percentage: float) -> None:
-        """Compute each member's band, and the weight of a task there: less with more workers."""
+        """Compute each member's band and task weight, which is lower with more workers."""
         workers = [self.situation.workers.get(member, 1) for member in self.members]
         total, common = sum(workers), lcm(*set(workers))
         bands = {own: band(tasks, total, percentage, own) for own in set(workers)}
@@ -128,7 +128,7 @@ class _Sharing:
         return self.counts
 
     def _place_where_state_is(self) -> None:
-        """Give tasks without an owner to members with their state, as far as nothing else moves."""
+        """Give tasks without an owner to members with their state, if nothing else has to move."""
         lags, readiness = self.situation.readiness.lags, self.situation.readiness
         if not lags:
             return
@@ -158,7 +158,7 @@ class _Sharing:
         return sum(max(0, self.lows[n] - counts[n]) for n in self.takers)
 
     def _quotas(self) -> tuple[list[int], list[int], list[int]]:
-        """Return how many tasks each member gives up, above the band and within, and gets."""
+        """Return the number of tasks each member gives up, above and within its band, and gets."""
         loads = list(self.counts)
         room = sum(max(0, self.highs[n] - loads[n]) for n in self.takers)
         surplus = self._taken(loads, self.most, room)
@@ -172,7 +172,7 @@ class _Sharing:
         return surplus, extra, gets
 
     def _taken(self, loads: list[int], down_to: Sequence[int], most: int) -> list[int]:
-        """Take up to `most` tasks from the heaviest; return how many from each."""
+        """Take up to `most` tasks from the most loaded members; return how many from each."""
         taken = [0] * len(loads)
         weights = self.weights
         heap = [(-load * weights[n], n) for n, load in enumerate(loads) if load > down_to[n]]
@@ -190,7 +190,7 @@ class _Sharing:
         return taken
 
     def _fill(self, loads: list[int], gets: list[int], members: Iterable[int], count: int) -> None:
-        """Give `count` tasks to the lightest of the members."""
+        """Give `count` tasks to the least loaded members."""
         heap = [self._fullness(loads[n], n) for n in members] if count else []
         heapify(heap)
         for _ in range(count):
@@ -200,15 +200,15 @@ class _Sharing:
             heapreplace(heap, self._fullness(loads[number], number))
 
     def _fullness(self, load: int, number: int) -> tuple[int, int, int, int]:
-        """Return the sort key of members: those below their band come first."""
+        """Return a member's sort key; members below their band come first."""
         weight = self.weights[number]
         steps = (load >= self.lows[number]) + (load >= self.highs[number])
         return steps, load * weight, self.others[number] * weight, number
 
     def _chosen(self, surplus: list[int], extra: list[int], room: list[int]) -> list[Task]:
-        """Return the tasks that move: those whose state is at a member with room go first.
+        """Return the tasks that move, preferring those whose state is at a member with room.
 
-        Of the others a member above the band gives up the last ones, a member within it the first.
+        Of the others, a member above the band gives up its last tasks, one within it its first.
         """
         moving: list[Task] = []
         for number, (above, within) in enumerate(zip(surplus, extra, strict=True)):
@@ -225,7 +225,7 @@ class _Sharing:
         return moving
 
     def _place(self, task: Task, room: Sequence[int]) -> int | None:
-        """Return a member with state of a task that gets tasks."""
+        """Return a member that gets tasks and has state of this one."""
         readiness = self.situation.readiness
         if task not in readiness.lags:
             return None
@@ -253,7 +253,7 @@ class _Sharing:
 
 
 class _Mending:
-    """Takes tasks from receivers that could not learn them."""
+    """Takes tasks away from receivers that failed to learn them."""
 
     def __init__(self, sharing: _Sharing, placed: dict[Task, int]) -> None:
         self.sharing = sharing
@@ -267,7 +267,7 @@ class _Mending:
                 self.owners[task] = numbers[owner]
 
     def mend(self) -> None:
-        """Swap such tasks, or give them to the lightest; as a last resort, leave them."""
+        """Swap such tasks, or give them to the least loaded member; as a last resort, keep them."""
         for task, number in list(self.placed.items()):
             if self.placed[task] != number or self._may(task, number):
                 continue
@@ -281,7 +281,7 @@ class _Mending:
         return can_take and sharing.situation.readiness.is_able(task, sharing.members[number])
 
     def _swapped(self, task: Task, number: int) -> bool:
-        """Exchange the task for one that another receiver gets."""
+        """Exchange the task for a task of another receiver."""
         for other, receiver in self.placed.items():
             if receiver != number and self._may(task, receiver) and self._may(other, number):
                 self.placed[task], self.placed[other] = receiver, number
@@ -289,7 +289,7 @@ class _Mending:
         return False
 
     def _replaced(self, task: Task, number: int) -> bool:
-        """Let the owner keep the task, and give up another one."""
+        """Let the owner keep the task and give up another one."""
         owner = self.owners.get(task)
         if owner is None:
             return False
@@ -304,7 +304,7 @@ class _Mending:
         return True
 
     def _given_on(self, task: Task, number: int) -> None:
-        """Give the task to the lightest member that may have it; on a tie its owner keeps it."""
+        """Give it to the least loaded member that may have it; on a tie its owner keeps it."""
         sharing, owner = self.sharing, self.owners.get(task)
         counts, weights = sharing.counts, sharing.weights
         able = [n for n in range(len(sharing.members)) if n == owner or self._may(task, n)]

@@ -12,7 +12,7 @@ from kohort.types import TopicPartition
 
 
 class Task(NamedTuple):
-    """One task: a sub-topology, for one partition number of all its topics."""
+    """One task: a sub-topology and one partition number for all its topics."""
 
     sub_topology: int
     partition: int
@@ -26,7 +26,7 @@ class SubTopology(Struct, frozen=True):
 
     Attributes:
         topics: The topics that it reads, which are co-partitioned.
-        is_stateful: Whether its tasks have state, which must be restored where they go.
+        is_stateful: Whether its tasks have state, which must be restored when they move.
     """
 
     topics: tuple[str, ...]
@@ -37,8 +37,8 @@ class Topology:
     """The sub-topologies of an application; the same on all members.
 
     Attributes:
-        sub_topologies: Its parts; a part's number is its index here.
-        number_of: The number of the part that reads a topic, by topic.
+        sub_topologies: Its parts, indexed by their numbers.
+        number_of: For each topic, the number of the part that reads it.
         stateless: The numbers of the parts without state.
     """
 
@@ -46,7 +46,7 @@ class Topology:
         """Number the parts.
 
         Raises:
-            ConfigError: Two parts read the same topic, or one reads none.
+            ConfigError: Two parts read the same topic, or a part reads none.
         """
         self.sub_topologies = tuple(sub_topologies)
         self.number_of: dict[str, int] = {}
@@ -72,10 +72,10 @@ class Topology:
         A part has no tasks until all its topics exist.
 
         Args:
-            partitions: Number of partitions of each topic that exists.
+            partitions: The number of partitions of each existing topic.
 
         Raises:
-            LocalProtocolError: The topics of a part differ in their numbers of partitions.
+            LocalProtocolError: A part's topics have different numbers of partitions.
         """
         found: list[Task] = []
         for number, part in enumerate(self.sub_topologies):
@@ -91,12 +91,12 @@ class Topology:
     def steady(self, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
         """Return the numbers of partitions to plan with while topics grow.
 
-        A part with state keeps its tasks, because the state of its keys is divided among them. One
-        without state has as many tasks as all its topics have partitions.
+        A stateful part keeps its tasks, because its keys are divided among them. A stateless part
+        has as many tasks as all its topics have partitions.
 
         Args:
-            before: The numbers when the instance started, for which its state was made.
-            now: The numbers of the topics that exist.
+            before: The numbers when the instance started, for which the state was created.
+            now: The numbers of the existing topics.
         """
         counts = dict(now)
         for number, part in enumerate(self.sub_topologies):

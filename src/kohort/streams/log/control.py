@@ -1,4 +1,4 @@
-"""The control topic of a stream application: followed to its end, and appended to."""
+"""The control topic of a stream application: reading it to its end, and appending to it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class ControlLog:
     Args:
         application: Name of the application.
         settings: How to reach the brokers.
-        consumer: Reads the topic, without a group; None: create one.
-        producer: Appends to it; None: create one.
+        consumer: Reads the topic, without a group; None: create a consumer.
+        producer: Appends to it; None: create a producer.
 
     Attributes:
         state: The state read so far.
-        heard: Called with the state whenever more was read.
-        origin: Id of the topic, which a reset changes. Empty: not asked for yet, or the brokers
+        heard: Called with the state after each read.
+        origin: Id of the topic, which a reset changes. Empty: not requested yet, or the brokers
             have no topic ids.
     """
 
@@ -90,7 +90,7 @@ class ControlLog:
         """Read until cancelled.
 
         Raises:
-            KafkaError: The topic cannot be read, and waiting does not help.
+            KafkaError: The topic cannot be read, and retrying does not help.
         """
         while True:
             await answered(f"{self._application}: its control topic", partial(self._step, _POLL_MS))
@@ -103,7 +103,7 @@ class ControlLog:
         return self.state
 
     async def identify(self) -> None:
-        """Find out the id of the topic.
+        """Request the id of the topic.
 
         Raises:
             KafkaError: The brokers cannot be reached.
@@ -150,12 +150,12 @@ class ControlLog:
         """Append records, and wait until they are stored.
 
         Raises:
-            KafkaError: One could not be stored in time, or is not allowed.
+            KafkaError: A record could not be stored in time, or is not allowed.
         """
         await self._send([(key_of(each), encode_record(each)) for each in records])
 
     async def forget_leave(self, member: str) -> None:
-        """Remove the record about a leaving member that is gone; raises the errors of `append`."""
+        """Remove the record of a leaving member that has left; raises the errors of `append`."""
         await self._send([(leave_key(member), None)])
 
     async def _send(self, pairs: list[tuple[bytes, bytes | None]]) -> None:

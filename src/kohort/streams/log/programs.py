@@ -1,9 +1,9 @@
-"""Members of one application run one program: its digest is in the control topic.
+"""Checks that all members of an application run one program, whose digest is in the control topic.
 
-An instance compares its digest with that one when it starts. If the group has no members, a new
-program replaces the old one. If two instances start at once with different programs, the one whose
-record came first reads the other's and stops. Until then both are members, and if they read
-different topics, the leader cannot make a plan.
+An instance compares its digest with the one in the topic when it starts. If the group has no
+members, a new program replaces the old one. If two instances start at once with different programs,
+the one whose record came first reads the other's and stops. Until then both are members, and if
+they read different topics, the leader cannot make a plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kohort.streams.log.records import ControlState, ProgramNoted
 from kohort.streams.runtime.interface import Application
 
 _HEARD_S = 30.0
-"""How long reading the control topic to its end may take."""
+"""Timeout for reading the control topic to its end."""
 
 
 async def check_program(
@@ -30,8 +30,8 @@ async def check_program(
     """Compare the program with the members' and write it, before `ControlLog.follow` runs.
 
     Raises:
-        DifferentProgramError: The group has members that run another program, or another one was
-            just written.
+        DifferentProgramError: The group has members that run a different program, or a different
+            one was just written.
         KafkaError: The brokers cannot be reached.
     """
     if not application.digest:
@@ -52,10 +52,10 @@ async def check_program(
 async def is_of_the_group(application: Application, control: ControlLog) -> bool:
     """Whether the program is the last one in the log; `ControlLog.follow` must be running.
 
-    False also where that is not known: the log has no program, or no broker answers in time.
+    False if unknown: the log has no program, or no broker answers in time.
 
     Raises:
-        DifferentProgramError: Another one was written after it.
+        DifferentProgramError: A different program was written after it.
         KafkaError: The brokers cannot be reached.
     """
     try:
@@ -83,10 +83,10 @@ def different(application: Application, state: ControlState) -> DifferentProgram
 
 
 async def check_group(admin: AsyncAdminClient, group: str) -> None:
-    """Check that brokers do not assign the partitions of a group: members would get no plan.
+    """Check that brokers do not assign the group's partitions: members would get no plan.
 
     Raises:
-        StreamsError: They do, since it has members of the consumer protocol (KIP-848).
+        StreamsError: They do, because the group has members of the consumer protocol (KIP-848).
         KafkaError: The brokers cannot be asked.
     """
     found = await _described(admin, group)

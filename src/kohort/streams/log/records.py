@@ -1,9 +1,9 @@
 """The records of a stream application's control topic: values, encoding and fold; pure.
 
-Each record replaces the earlier one about the same task or member, so the topic is compacted.
-The log does not decide about ownership, which is the group's. It has facts for which the group has
-no room: the end of a changelog when its owner released the task, the id of a changelog, members
-that are to leave, failed tasks.
+Each record replaces the previous one about the same task or member, so the topic is compacted. The
+group, not the log, decides ownership. The log records facts that the group cannot store: the end of
+a changelog when its owner released the task, the id of a changelog, members asked to leave, failed
+tasks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kohort.types import TopicPartition
 from kohort.values import replace
 
 RECORD_BYTES_MAX = 65_536
-"""The most bytes of a record."""
+"""Maximum size of a record in bytes."""
 ERROR_TEXT_MAX = 1_000
-"""The most characters that are kept of an error's text."""
+"""Maximum number of characters kept of an error's text."""
 _KEY_BYTES_MAX = 1_000
 _TASK, _LEAVE, _CHANGELOG = "task/", "leave/", "changelog/"
 _PROGRAM = b"program"
@@ -31,13 +31,13 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True):
-    """Base of the records about a task.
+    """Base class of the records about a task.
 
     Attributes:
         task: The task.
         generation: The generation of the writer.
         member: Member id of the writer.
-        at: When, in milliseconds since the epoch by the writer's clock.
+        at: The time in milliseconds since the epoch by the writer's clock.
     """
 
     task: Task
@@ -58,7 +58,7 @@ class Released(TaskRecord, frozen=True, kw_only=True, tag="released"):
 
     @property
     def changelog_ends(self) -> dict[TopicPartition, int]:
-        """The same by partition."""
+        """The changelog ends by partition."""
         return {TopicPartition(topic, number): end for topic, number, end in self.ends}
 
 
@@ -67,8 +67,8 @@ class Started(TaskRecord, frozen=True, kw_only=True, tag="started"):
 
     Attributes:
         unavailable_ms: Milliseconds without processing; None: not known.
-        restored: Records that were replayed after the grant.
-        url: Where the writer answers queries over HTTP; empty: nowhere.
+        restored: Number of records replayed after the grant.
+        url: The HTTP address where the writer answers queries; empty: none.
         after: Member id of the former owner, if it ended or was removed without a release.
     """
 
@@ -79,7 +79,7 @@ class Started(TaskRecord, frozen=True, kw_only=True, tag="started"):
 
 
 class Failed(TaskRecord, frozen=True, kw_only=True, tag="failed"):
-    """The task raised at its owner, and has stopped there.
+    """The task raised an exception at its owner, and has stopped there.
 
     Attributes:
         error: The error.
@@ -89,7 +89,7 @@ class Failed(TaskRecord, frozen=True, kw_only=True, tag="failed"):
 
 
 class Leave(Struct, frozen=True, kw_only=True, tag="leave"):
-    """A member is to leave the group once others have learned its tasks.
+    """A member has been asked to leave once others have learned its tasks.
 
     Attributes:
         member: Its member id.
@@ -113,7 +113,7 @@ class ProgramNoted(Struct, frozen=True, kw_only=True, tag="program"):
 
 
 class ChangelogNoted(Struct, frozen=True, kw_only=True, tag="changelog"):
-    """The id of a changelog; a recreated topic has another one.
+    """The id of a changelog; a recreated topic has a different id.
 
     Attributes:
         topic: Its name.
@@ -138,7 +138,7 @@ class ControlState(Struct, frozen=True):
     Attributes:
         tasks: The last record of each task.
         released: The last release of each task.
-        leaves: The members that are to leave.
+        leaves: The members asked to leave.
         program: The program of the application; None: not written yet.
         changelogs: The ids of its changelogs, by name.
     """
@@ -154,7 +154,7 @@ class ControlState(Struct, frozen=True):
         if isinstance(record, ProgramNoted):
             return replace(self, program=record)
         if isinstance(record, ChangelogNoted):
-            known = self.changelogs.get(record.topic, record.topic_id)  # the first one counts
+            known = self.changelogs.get(record.topic, record.topic_id)  # the first record counts
             return replace(self, changelogs=self.changelogs.set(record.topic, known))
         if isinstance(record, Leave):
             return replace(self, leaves=self.leaves.set(record.member, record))
@@ -164,13 +164,13 @@ class ControlState(Struct, frozen=True):
         return state
 
     def without_leave(self, member: str) -> ControlState:
-        """Return the state after a tombstone of a member."""
+        """Return the state after a member's tombstone."""
         kept = {name: each for name, each in self.leaves.items() if name != member}
         return replace(self, leaves=Map(kept))
 
 
 def key_of(record: ControlRecord) -> bytes:
-    """Return the key under which a record replaces older ones."""
+    """Return the key of a record; it replaces earlier records with this key."""
     if isinstance(record, Leave):
         return leave_key(record.member)
     if isinstance(record, ProgramNoted):
@@ -186,7 +186,7 @@ def leave_key(member: str) -> bytes:
 
 
 def encode_record(record: ControlRecord) -> bytes:
-    """Return a record as bytes.
+    """Encode a record.
 
     Raises:
         LocalProtocolError: It is larger than `RECORD_BYTES_MAX`.

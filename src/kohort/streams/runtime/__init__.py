@@ -1,1 +1,1 @@
-"""One running instance: the tasks that it owns, and what it does with them."""
+"""One running instance and the tasks it owns."""

@@ -1,4 +1,4 @@
-"""Decides whether a record caused an exception, or something else did."""
+"""Decides whether a record or something else caused an exception."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kohort.streams.errors import StateError
 
 
 def is_of_the_record(error: BaseException, awaited_by: asyncio.Task[object] | None) -> bool:
-    """Whether a function has raised this by itself, so that `on_error` applies.
+    """Whether a function of the program raised this itself, so that `on_error` applies.
 
     A full disk, a cancelled run or a signal is not the record's fault.
 
     Args:
         error: The exception.
-        awaited_by: The task that awaited it; None: it was called.
+        awaited_by: The task that awaited the function; None: it was called.
     """
     match error:
         case StateError() | MemoryError():
@@ -35,7 +35,7 @@ def is_of_the_record(error: BaseException, awaited_by: asyncio.Task[object] | No
 
 
 def current_task() -> asyncio.Task[object] | None:
-    """Return the task that runs; None where no loop does."""
+    """Return the current asyncio task; None if no loop is running."""
     try:
         return asyncio.current_task()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""The records that wait for a task, in the order of their timestamps over all its partitions."""
+"""The records waiting for a task, ordered by timestamp over all its partitions."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class InputRecord(Protocol):
 
 
 class Buffers:
-    """The buffers of one task, one for each of its partitions.
+    """The buffers of one task, one per partition.
 
-    The next record is the one with the lowest timestamp. Where a buffer is empty, a record with a
-    lower one may still come: then there is no next record until the partition was read to its end
-    (KIP-695), or the caller does not want to wait any longer.
+    The next record is the one with the lowest timestamp. If a buffer is empty, a record with a
+    lower timestamp may still arrive: then there is no next record until the partition has been read
+    to its end (KIP-695), or the caller stops waiting.
 
     Args:
         partitions: The partitions that the task reads.
@@ -67,18 +67,18 @@ class Buffers:
             partition: deque() for partition in partitions
         }
         self._limit = limit
-        self._last = dict.fromkeys(self._queues, -1)  # offset of the last record added
+        self._last = dict.fromkeys(self._queues, -1)  # offset of the last added record
         self._at_end: set[TopicPartition] = set()
 
     def __len__(self) -> int:
-        """Return how many records wait."""
+        """Return the number of waiting records."""
         return sum(map(len, self._queues.values()))
 
     def add(self, partition: TopicPartition, records: Collection[InputRecord]) -> None:
-        """Add records that were fetched, in order of their offsets.
+        """Add fetched records, in offset order.
 
         Raises:
-            LocalProtocolError: The partition is not the task's, or an offset does not follow.
+            LocalProtocolError: The partition is not the task's, or an offset is out of order.
         """
         queue = self._queues.get(partition)
         if queue is None:
@@ -95,14 +95,14 @@ class Buffers:
         queue.extend(records)
 
     def set_at_end(self, partition: TopicPartition, is_at_end: bool) -> None:
-        """Note whether a partition was read to its end, according to the last fetch."""
+        """Record whether the last fetch read a partition to its end."""
         if is_at_end:
             self._at_end.add(partition)
         else:
             self._at_end.discard(partition)
 
     def awaited(self) -> frozenset[TopicPartition]:
-        """Return the partitions whose next record is needed to know the order."""
+        """Return the partitions whose next record is needed to determine the order."""
         return frozenset(
             partition
             for partition, queue in self._queues.items()
@@ -110,7 +110,7 @@ class Buffers:
         )
 
     def next(self, *, wait: bool) -> InputRecord | None:
-        """Take the next record; None if there is none yet.
+        """Take the next record, or None if there is none yet.
 
         Args:
             wait: Whether to wait for the partitions in `awaited`.
@@ -127,7 +127,7 @@ class Buffers:
         return None if chosen is None else chosen.popleft()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions to fetch no more records of for now."""
+        """Return the partitions to pause."""
         limit = self._limit
         return frozenset(
             partition for partition, queue in self._queues.items() if len(queue) >= limit

@@ -1,7 +1,7 @@
-"""Detects changelogs that were deleted and recreated: their state is lost, without any error.
+"""Detects deleted and recreated changelogs, which lose their state without any error.
 
 The first instance writes the id of each changelog to the control topic. Each instance compares the
-ids with those when it starts, with every grant, and while it runs. A reset deletes both.
+current ids with these when it starts, with every grant, and while it runs. A reset deletes both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def check_changelogs(
         consumer: Asks the brokers.
 
     Returns:
-        The parts that cannot go on, see `made_again`.
+        The parts that cannot continue; see `made_again`.
 
     Raises:
         KafkaError: The brokers cannot be reached.
@@ -52,7 +52,7 @@ async def check_changelogs(
 
 
 async def _appeared(consumer: AsyncConsumer, topics: list[str]) -> dict[str, str]:
-    """Return the ids of new topics, which not every broker knows at once."""
+    """Return the ids of new topics; retries, since not every broker knows them at once."""
     until = time.monotonic() + _APPEARS_S
     while True:
         ids = await ids_of(consumer, topics)
@@ -62,7 +62,7 @@ async def _appeared(consumer: AsyncConsumer, topics: list[str]) -> dict[str, str
 
 
 async def ids_of(consumer: AsyncConsumer, topics: list[str]) -> dict[str, str]:
-    """Return the ids of those topics that exist; empty where brokers have no ids.
+    """Return the ids of existing topics; empty if the brokers have no topic ids.
 
     Raises:
         KafkaError: The brokers cannot be reached.
@@ -79,7 +79,7 @@ def made_again(
     Args:
         application: The application.
         noted: The id of each changelog in the control topic.
-        now: The id of each topic that exists.
+        now: The id of each existing topic.
     """
     found: dict[int, StreamsError] = {}
     for number, topics in application.changelogs.items():

@@ -1,9 +1,10 @@
-"""Commits tasks at least once: work that a crash interrupts is repeated, never left out.
+"""Commits tasks at least once: after a crash, uncommitted work is repeated, never lost.
 
-The order: the brokers acknowledge outputs and changes; then offsets are committed; then the stores
-are flushed; then the checkpoint is written. Each step relies on those before. State that a crash
-keeps from the disk is in the changelog; records whose offsets it keeps from the group are processed
-again, over the state of the changelog. So no wait comes between the brokers and the offsets.
+The order is: the brokers acknowledge outputs and state changes; offsets are committed; the stores
+    are flushed; the checkpoint is written. Each step relies on the ones before. State that a crash
+    keeps from the disk is in the changelog; records whose offsets it keeps from the group are
+    processed again, on top of the changelog's state. So there is no wait between the
+    acknowledgements and the offsets.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.streams")
 
 METADATA_MAX = 4_000
-"""The most characters beside a committed offset (Kafka's `offset.metadata.max.bytes` is 4096)."""
+"""Maximum length of metadata at a committed offset (`offset.metadata.max.bytes` is 4096)."""
 _AGAIN_S = 0.05
 
 Failed = Callable[[Held, BaseException], None]
@@ -50,7 +51,7 @@ class Commits:
         application: Name of the application.
         producer: Sends the output.
         consumer: The member that owns the tasks.
-        failed: Called with a task whose records could not be sent; only this task has failed.
+        failed: Called with a task whose records could not be sent; only this task fails.
     """
 
     def __init__(
@@ -71,9 +72,9 @@ class Commits:
         await _unless_failed(held, self._as_one(self._send_outputs, held))
 
     async def _as_one(self, send: Callable[[Held], Awaitable[None]], held: Held) -> None:
-        """Send, with the task torn until the producer has everything; skip a task that is torn.
+        """Send the output; the task is torn until the producer has everything. Skip torn tasks.
 
-        A cancellation in between must not look like a task that has nothing to send.
+        A task cancelled halfway must not look as if it had nothing to send.
         """
         async with held.sending:
             if not held.is_torn:
@@ -92,18 +93,18 @@ class Commits:
             held.sent.append(sent)
 
     async def commit(self, tasks: Iterable[Held], *, is_last: bool = False) -> list[Held]:
-        """Commit the progress of tasks, none of which may process meanwhile.
+        """Commit the progress of tasks; none of them may process records meanwhile.
 
         Args:
-            tasks: The tasks; those that fail or are torn are left out.
-            is_last: Whether the tasks are given up, so that there is no later commit.
+            tasks: The tasks; failed and torn ones are left out.
+            is_last: Whether the tasks are being given up, so that no later commit follows.
 
         Returns:
-            The tasks that are committed. Without `is_last`, a rebalance in between leaves all to
-            the next commit. None are committed when the member's session is over.
+            The committed tasks. Without `is_last`, a rebalance during the commit leaves all tasks
+            to the next commit. None are committed if the member's session has expired.
 
         Raises:
-            CommitFailedError: The tasks may belong to another member by now.
+            CommitFailedError: The tasks may already belong to another member.
             KafkaError: The group cannot be reached.
         """
         if not self._may_write():
@@ -112,7 +113,7 @@ class Commits:
         sent = [each for each in sent if not each.is_torn]
         flushing = asyncio.create_task(self._flush())
         try:
-            await asyncio.sleep(0)  # let the task begin
+            await asyncio.sleep(0)  # let the task start
             stored = [each for each in sent if await self._tried(self._acknowledged(each), each)]
         finally:  # the flush may wait for records of failed tasks
             flushing.cancel()
@@ -153,7 +154,7 @@ class Commits:
 
     async def _send(self, held: Held) -> None:
         """Send outputs and changes, and remember their positions."""
-        await held.is_idle.wait()  # a record is processed as a whole, or not at all
+        await held.is_idle.wait()  # a record is processed completely or not at all
         await _unless_failed(held, self._as_one(self._send_all, held))
 
     async def _send_all(self, held: Held) -> None:
@@ -166,20 +167,20 @@ class Commits:
         await self._send_outputs(held)
 
     async def _flush(self) -> None:
-        """Send everything now; each record's future has its result."""
+        """Send everything now; each record's future gets its result."""
         try:
             await self._producer.flush()
         except KohortError as error:
             log.debug("flush: %s", error)
 
     async def _acknowledged(self, held: Held) -> None:
-        """Wait for the brokers, and remember the ends of the changelogs."""
-        # Removed only then: the last commit of a task may begin while another one waits.
+        """Wait for the brokers, and record the ends of the changelogs."""
+        # Removed only afterwards: a task's last commit may start while another commit waits.
         sent, changes = held.sent[:], held.sent_changes[:]
         every: list[asyncio.Future[Any]] = [*sent, *changes]
         waiting = [each for each in every if not each.done()]
         if waiting:
-            # an awaited future would be cancelled with its waiter
+            # an awaited future would be cancelled together with the waiting task
             await _unless_failed(held, asyncio.wait(waiting))
         for output in sent:
             output.result()
@@ -193,7 +194,7 @@ class Commits:
         held.sent_changes = [each for each in held.sent_changes if not _is_delivered(each)]
 
     async def _keep(self, held: Held) -> None:
-        """Flush the state that the changelogs have, then write the checkpoint."""
+        """Flush the state that the changelogs contain, then write the checkpoint."""
         for store in held.work.stores.values():
             store.flush()
         if held.directory is not None:
@@ -202,7 +203,7 @@ class Commits:
     async def _commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], is_last: bool
     ) -> Mapping[object, KafkaError] | None:
-        """Return the partitions that the group refuses; None if a rebalance came in between."""
+        """Return the partitions refused by the group; None if a rebalance interrupts the commit."""
         while offsets:
             try:
                 await self._consumer.commit(offsets)
@@ -225,10 +226,10 @@ class Commits:
 
 
 async def _unless_failed(held: Held, work: Coroutine[object, object, object]) -> None:
-    """Await work of a task; give it up when the task fails meanwhile.
+    """Await a task's work; abandon it if the task fails meanwhile.
 
     Raises:
-        BaseException: Why the task has failed.
+        BaseException: The error of the task.
     """
     job, failing = asyncio.create_task(work), asyncio.create_task(held.has_failed.wait())
     try:
@@ -247,7 +248,7 @@ def _check_goes_on(application: str, held: Held, partition: TopicPartition, offs
     """Check that a changelog has not become shorter while this task wrote to it.
 
     Raises:
-        ChangelogTruncatedError: It has.
+        ChangelogTruncatedError: It has become shorter.
     """
     end = held.changelog_ends.get(partition, 0)
     if offset < end:
@@ -260,7 +261,7 @@ def _check_goes_on(application: str, held: Held, partition: TopicPartition, offs
 
 
 def input_changed(application: str, error: KohortError) -> InputChangedError:
-    """Return the error of a task whose input has changed."""
+    """Return the error of a task whose input topic has changed."""
     changed = InputChangedError(
         f"{error}. The topic was deleted, recreated, or has lost its end, so the positions of the"
         " task and of the group do not belong to it. To read it from its start without the former"
@@ -286,16 +287,16 @@ def changelog_table(changes: Iterable[Pair], partition: int) -> pa.RecordBatch:
 
 
 def ends_as_text(ends: Mapping[TopicPartition, int]) -> str:
-    """Return the ends of a task's changelogs as text for its committed offsets.
+    """Return the ends of a task's changelogs as metadata of its committed offsets.
 
-    Empty where that has no room; then a truncated changelog is only noticed with a release.
+    Empty if that is too long; a truncated changelog is then noticed only after a release.
     """
     text = msgspec.json.encode({topic: end for (topic, _), end in sorted(ends.items())}).decode()
     return text if len(text) <= METADATA_MAX else ""
 
 
 def ends_from_text(text: str, partition: int) -> dict[TopicPartition, int]:
-    """Read such a text; none if another client has committed."""
+    """Parse this metadata; return no ends if another client has committed."""
     try:
         found = msgspec.json.decode(text or "{}", type=dict[str, int])
     except msgspec.DecodeError:

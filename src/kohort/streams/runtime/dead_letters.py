@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from kohort.streams.runtime.buffers import InputRecord
 
 _PREFIX = "__streams.errors."
-_LONGEST = 1_000  # characters of a message
+_LONGEST = 1_000  # maximum length of a message
 
 
 def error_headers(record: InputRecord, error: BaseException, step: str) -> Headers:
-    """Return the headers of a dead letter beside those of its record.
+    """Return the headers of a dead letter in addition to those of its record.
 
-    The names are those of KIP-1034. There is no stack trace, which is in the log, but the step.
+    The names are those of KIP-1034. The step replaces the stack trace, which is in the log.
     """
     said = {
         "exception": type(error).__qualname__,

@@ -7,10 +7,10 @@
         checkpoint.json  the changelog offset of each store
         stores/NAME/     one database per store
 
-The checkpoint has the offset up to which a store has its changelog. It is written after the stores
-were flushed: a crash between the two repeats a part of the changelog and loses nothing. State
-without a checkpoint cannot be trusted, because compaction may have removed the tombstones of keys
-that it still has: it is dropped, and restored from the start.
+The checkpoint contains the changelog offset of each store. It is written after the stores are
+flushed: a crash in between repeats part of the changelog and loses nothing. State without a
+checkpoint cannot be trusted, because compaction may have removed the tombstones of keys that it
+still contains: it is dropped, and restored from the start.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _About(Struct, frozen=True):
 
 
 class _Checkpoint(Struct, frozen=True):
-    crc: int  # of the offsets, since a disk may change single bits
+    crc: int  # of the offsets, since a disk may flip bits
     offsets: dict[str, int]
 
 
@@ -67,14 +67,14 @@ _File = TypeVar("_File", _About, _Checkpoint)
 
 
 class TaskDirectory:
-    """The state of one task on disk; created if missing, locked until `close`.
+    """A task's state on disk; created if missing, locked until `close`.
 
     Args:
-        state_dir: Where the state of all applications is.
+        state_dir: Directory with the state of all applications.
         application: Name of the application.
         task: The task.
-        origin: Id of the control topic, which a reset changes; state of another origin is dropped,
-            with a WARNING. Empty: not known, so any state is accepted.
+        origin: Id of the control topic, which a reset changes; state with another origin is
+            dropped, with a WARNING. Empty: unknown, so any state is accepted.
 
     Attributes:
         path: The directory.
@@ -84,7 +84,7 @@ class TaskDirectory:
         ForeignStateError: It belongs to another application or task.
         NewerStateError: A newer version of kohort wrote it.
         StateDiskFullError: The disk is full.
-        StateError: The file system refuses for another reason; the message has it.
+        StateError: The file system refuses for another reason, given in the message.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class TaskDirectory:
 
         Args:
             name: Its name in the program.
-            kind: "rocksdb", or "memory" for one that is restored at each start.
+            kind: "rocksdb", or "memory" for a store that is restored at each start.
 
         Raises:
             MissingExtraError: `rocksdict` is not installed.
-            StateInUseError: The store is open already.
+            StateInUseError: The store is already open.
             StateDiskFullError: The disk is full.
             StateError: The database cannot be opened for another reason.
         """
@@ -133,9 +133,9 @@ class TaskDirectory:
         return store
 
     def offsets(self) -> dict[str, int]:
-        """Return the first changelog offset that each persistent store does not have yet.
+        """Return the next changelog offset needed by each persistent store.
 
-        A store that is not in it must be restored from the start.
+        A missing store must be restored from the start.
         """
         return dict(self._offsets)
 
@@ -143,9 +143,8 @@ class TaskDirectory:
         """Flush all open stores, then write the checkpoint; in this order.
 
         Args:
-            offsets: For each store, the offset after the last of its changes that the changelog
-                topic has acknowledged, or that was restored. Stores that are left out keep their
-                offset.
+            offsets: For each store, the offset after its last change that the changelog topic has
+                acknowledged, or that was restored. Stores that are left out keep their offset.
 
         Raises:
             StateDiskFullError: The disk is full; the last checkpoint stays valid.
@@ -162,14 +161,14 @@ class TaskDirectory:
         self._write_offsets(self._offsets | fresh)
 
     def drop_store(self, name: str, reason: str) -> None:
-        """Remove the state of a store, so that it is restored from the start; it must be closed.
+        """Remove a closed store's state, so that it is restored from the start.
 
         Args:
             name: Its name in the program.
-            reason: Why, for the log.
+            reason: The reason, for the log.
 
         Raises:
-            StateInUseError: It is open.
+            StateInUseError: The store is open.
             StateError: It cannot be removed.
         """
         if name in self._stores:
@@ -181,13 +180,13 @@ class TaskDirectory:
             name,
             reason,
         )
-        # The checkpoint goes first, because state without a checkpoint is dropped anyway.
+        # Remove the checkpoint first, because state without a checkpoint is dropped anyway.
         self._write_offsets({key: each for key, each in self._offsets.items() if key != name})
         with self._naming("removed"):
             self._remove(self._database(name))
 
     def close_store(self, name: str) -> None:
-        """Close one store, if it is open; unflushed changes are dropped."""
+        """Close a store if it is open; unflushed changes are dropped."""
         if store := self._stores.pop(name, None):
             store.close()
 
@@ -211,7 +210,7 @@ class TaskDirectory:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the directory."""
         self.close()
 
     # ------------------------------------------------------------------------------------- stores
@@ -259,7 +258,7 @@ class TaskDirectory:
             self._check_origin(found.origin)
 
     def _check_origin(self, before: str) -> None:
-        """Drop state from before a reset: its offsets belong to changelogs that are gone."""
+        """Drop state from before a reset: its offsets belong to deleted changelogs."""
         now = self._about.origin
         if before and now and before != now:
             log.warning(
@@ -299,10 +298,10 @@ class TaskDirectory:
             shutil.rmtree(path)
 
     def _read(self, name: str, kind: type[_File]) -> _File | None:
-        """Return a file's content, None if it is missing.
+        """Return a file's content, or None if it is missing.
 
         Raises:
-            DamagedStateError: The content is not valid.
+            DamagedStateError: The content is invalid.
         """
         with self._naming("read"):
             try:
@@ -319,7 +318,7 @@ class TaskDirectory:
         return found
 
     def _write(self, name: str, content: _About | _Checkpoint) -> None:
-        """Replace a file as a whole, durably."""
+        """Replace a whole file durably."""
         with self._naming("written"):
             fresh = self.path / f"{name}.new"
             with _opened(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
@@ -337,11 +336,11 @@ class TaskDirectory:
 
 @contextmanager
 def hold_state(state_dir: Path, application: str) -> Iterator[None]:
-    """Lock the state of an application while an instance runs.
+    """Lock an application's state while an instance runs.
 
     Raises:
         StateInUseError: Another instance uses it.
-        StateError: The file system refuses; the subclass or the message says why.
+        StateError: The file system refuses; the subclass or the message gives the reason.
     """
     path = Path(state_dir) / application
     with _naming(path, "opened"):

@@ -1,4 +1,4 @@
-"""Watches topics while an instance runs; the client itself only checks every few minutes."""
+"""Watches topics while an instance runs; the client itself checks only every few minutes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LOOK_S = 5.0
 
 
 class TopicWatch:
-    """Stops parts whose topics no longer have the partitions that their state was made for.
+    """Stops parts whose topics no longer have the number of partitions their state was created for.
 
-    It also stops parts whose changelogs were recreated, and those that write to deleted topics.
+    Also stops parts whose changelogs were recreated, and parts that write to deleted topics.
 
     Args:
         owning: The tasks of the instance.
@@ -54,7 +54,7 @@ class TopicWatch:
         ids = {topic: str(each.topic_id) for topic, each in found.items() if each.topic_id.int}
         self._owning.refuse(made_again(application, self._owning.control.state.changelogs, ids))
         gone = written - found.keys()
-        # A broker may learn of a topic late, so one check is not enough.
+        # A broker may learn about a topic late, so one check is not enough.
         self._owning.refuse(missing(application, gone & self._gone))
         self._gone = gone
         now = {t: len(each.partitions) for t, each in found.items() if t in self._before}

@@ -16,7 +16,7 @@ from kohort.types import TopicPartition
 
 
 class Role(Enum):
-    """What an instance does with a task."""
+    """An instance's role for a task."""
 
     FOLLOWING = "it replays the changelog, as a learner or a standby"
     RESTORING = "it was granted the task, and replays the rest of the changelog"
@@ -32,27 +32,27 @@ class Held:
     Args:
         task: The task.
         work: Processes it, and has its state.
-        directory: Its state on disk; None: in memory.
+        directory: Its state on disk; None: state is kept in memory.
         inputs: The partitions that it reads.
 
     Attributes:
-        role: What the instance does with it.
-        replay: The replay of its state, while it follows or restores.
-        changelog_ends: The offset of each changelog up to which it equals the state; the task's own
+        role: The instance's role for it.
+        replay: The replay of its state while it is followed or restored.
+        changelog_ends: For each changelog, the offset at which it equals the state; the task's own
             changes count once the broker has them.
         sent: Output records in flight.
         sent_changes: Changes of state in flight.
         positions: The next offset of each input at the last commit.
-        committed: The offsets that the group has.
-        is_idle: Whether no record is half processed.
+        committed: The offsets committed to the group.
+        is_idle: Whether no record is partly processed.
         is_dirty: Whether it processed records since the last commit.
-        is_torn: Whether output was taken out of it that the producer does not have yet, or a record
-            is half processed: then it must not be committed.
+        is_torn: Whether some of its output was taken but has not reached the producer, or a record
+            is partly processed: then it must not be committed.
         sending: Lock held while its output is sent.
-        stopped_at: When it was stopped to be released, in milliseconds since the epoch.
-        job: The work under way that its role requires.
-        error: Why it failed.
-        has_failed: Whether it has failed; set to release those that wait for it.
+        stopped_at: When it stopped in order to be released, in milliseconds since the epoch.
+        job: The running background work for its role.
+        error: The error that made it fail.
+        has_failed: Event that is set when it fails, for those that wait for the task.
     """
 
     def __init__(
@@ -85,23 +85,23 @@ class Held:
 
     @property
     def is_owned(self) -> bool:
-        """Whether the group has given the task to this instance."""
+        """Whether the group has assigned the task to this instance."""
         return self.role in (Role.RESTORING, Role.RUNNING, Role.FAILED)
 
     def forget_sent(self) -> None:
-        """Ignore the results of records in flight: the task has failed or is given up."""
+        """Ignore the results of records in flight: the task has failed or is being given up."""
         every: list[asyncio.Future[Any]] = [*self.sent, *self.sent_changes]
         for each in every:
             each.add_done_callback(_pass_over)
 
     def stop_job(self) -> None:
-        """Cancel the work under way."""
+        """Cancel the running work."""
         if self.job is not None and self.job is not asyncio.current_task():
             self.job.cancel()
         self.job = None
 
 
 def _pass_over(sent: asyncio.Future[Any]) -> None:
-    """Retrieve an exception, so that asyncio does not warn about it."""
+    """Retrieve an exception so that asyncio does not warn about it."""
     if not sent.cancelled():
         sent.exception()

@@ -1,6 +1,6 @@
 """The interface between the runtime of an instance and the application.
 
-The runtime handles Kafka and the group; the classes here know neither.
+The runtime handles Kafka and the group; the classes here know about neither.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from kohort.client.consumer.records import ConsumerRecord
 
 Pair: TypeAlias = tuple[bytes, bytes | None]
-"""A key and its value; None says that the key was deleted."""
+"""A key and its value; None means that the key was deleted."""
 
 
 class Output(NamedTuple):
-    """A record to write.
+    """A record to be written.
 
     Attributes:
-        topic: Its topic. Its partition follows from its key, with Kafka's default partitioner.
-        key: Its key; None for none.
+        topic: Its topic. Kafka's default partitioner chooses the partition by the key.
+        key: Its key; None: no key.
         value: Its value.
         timestamp: Milliseconds since the epoch; -1: the time of writing.
-        headers: Its headers: those of the record that it was made from.
+        headers: Its headers, copied from the record it was created from.
     """
 
     topic: str
@@ -41,10 +41,10 @@ class Output(NamedTuple):
 
 
 class Store(Protocol):
-    """State of one task, as the runtime sees it."""
+    """A task's state, as the runtime uses it."""
 
     def restore(self, pairs: Iterable[Pair], /) -> None:
-        """Apply pairs of the changelog, in order; they do not count as changes."""
+        """Apply pairs from the changelog, in order; they do not count as changes."""
 
     def changes(self) -> Sequence[Pair]:
         """Return the changes since the last call, with the last value of each key."""
@@ -54,11 +54,11 @@ class Store(Protocol):
 
 
 class StreamTask(Protocol):
-    """One task: it has state, and processes records while it is active."""
+    """A task: it has state, and processes records while it is active."""
 
     @property
     def outputs(self) -> list[Output]:
-        """Records to write; the runtime takes them out."""
+        """Records to be written; the runtime removes them."""
 
     @property
     def stores(self) -> Mapping[str, Store]:
@@ -66,63 +66,63 @@ class StreamTask(Protocol):
 
     @property
     def changelogs(self) -> Mapping[str, str]:
-        """The changelog topic of each store that has one, by the store's name."""
+        """The changelog topics by store name, for stores that have one."""
 
     def add(self, partition: TopicPartition, records: Sequence[ConsumerRecord], /) -> None:
-        """Add records of one of its partitions, in order, to process later."""
+        """Add records of one of its partitions, in order, for later processing."""
 
     def is_paused(self, partition: TopicPartition, /) -> bool:
-        """Whether it has enough records of a partition waiting."""
+        """Whether enough records of a partition are waiting."""
 
     def set_at_end(self, partition: TopicPartition, is_at_end: bool, /) -> None:
-        """Note whether all records of a partition were added, according to the last fetch.
+        """Record whether the last fetch returned the partition's records up to its end.
 
-        A task that takes its records in the order of their timestamps waits for partitions that are
-        empty and not at their end (KIP-695).
+        A task that takes its records in timestamp order waits for partitions that are empty and not
+        at their end (KIP-695).
         """
 
     def process_some(self, budget: int, /) -> int | Awaitable[int]:
-        """Process up to `budget` waiting records; return how many.
+        """Process up to `budget` waiting records; return the number processed.
 
-        While the runtime awaits the result, it neither commits nor processes the task.
+        While the runtime awaits the result, it neither commits the task nor processes it again.
         """
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """Return the offset of the next record to process, for each partition that had records."""
 
     def close(self) -> None:
-        """Release everything; unflushed changes may be lost."""
+        """Release all resources; unflushed changes may be lost."""
 
 
 class StateDirectory(Protocol):
-    """Where the state of one task is kept on disk."""
+    """The location of a task's state on disk."""
 
     def read_checkpoint(self) -> Mapping[TopicPartition, int]:
-        """Return the offset up to which the state on disk has each changelog."""
+        """Return the changelog offset of each store on disk."""
 
     def write_checkpoint(self, offsets: Mapping[TopicPartition, int], /) -> None:
         """Store these offsets; called after the stores were flushed."""
 
 
 class Application(Struct, frozen=True, kw_only=True):
-    """A stream application, the same at all instances.
+    """A stream application, the same on all instances.
 
     Attributes:
         name: The name of the application and its group, and the prefix of its internal topics.
         topology: Its parts and their topics.
-        changelogs: The changelog topics of each part, by the part's number.
+        changelogs: The changelog topics of each part, by part number.
         repartitions: Topics that the application both writes and reads, with their numbers of
-            partitions; None: that of the other topics of the part that reads it.
-        make_task: Makes a task with the state in its directory.
-        open_directory: Opens the directory of a task and locks it; None: state is in memory only.
-            It gets the task and the id of the control topic, which a reset changes: state from
-            before must be dropped. It returns None for a task without state.
+            partitions; None: as many as the other topics of the part that reads it.
+        make_task: Creates a task with the state in its directory.
+        open_directory: Opens the directory of a task and locks it; None: state is only in memory.
+            Takes the task and the id of the control topic, which a reset changes: state from before
+            the reset must be dropped. Returns None for a task without state.
         stored: Returns the tasks that have state on disk.
-        hold_state: Locks the state on disk against other instances, in a `with` statement; raises
-            `StateInUseError` if one uses it.
-        written: The topics that each part writes, by the part's number, beside its changelogs.
-        dead_letters: Topic for records that cannot be processed, created if missing; None: there is
-            none.
+        hold_state: Context manager that locks the state on disk against other instances; raises
+            `StateInUseError` if another one uses it.
+        written: The topics that each part writes, by part number, besides its changelogs.
+        dead_letters: Topic for records that cannot be processed, created if missing; None: no
+            topic.
         repartition_counts: Returns the numbers of partitions of the repartition topics, given those
             of the other topics; None: use `repartitions`.
         digest: Digest of the program; empty: not checked.
@@ -143,7 +143,7 @@ class Application(Struct, frozen=True, kw_only=True):
 
     @property
     def outputs(self) -> frozenset[str]:
-        """Topics that it writes, beside its changelogs."""
+        """Topics that it writes, besides its changelogs."""
         return frozenset().union(*self.written.values())
 
     def changelogs_of(self, task: Task) -> frozenset[TopicPartition]:

@@ -31,10 +31,11 @@ _OURS = frozenset(
 
 
 def check_clients(application: Application, clients: ClientSettings) -> None:
-    """Check the settings that a user gives to the clients of an application.
+    """Check a user's settings for the clients of an application.
 
     Raises:
-        ConfigError: One is reserved for the runtime, or would lose records of internal topics.
+        ConfigError: A setting is reserved for the runtime, or would lose records of internal
+            topics.
     """
     ours = sorted(_OURS.intersection(clients))
     if ours:
@@ -48,9 +49,9 @@ def check_clients(application: Application, clients: ClientSettings) -> None:
 
 
 def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
-    """Ask for a rebalance, unless the member is joining the next generation already.
+    """Ask for a rebalance, unless the member is already joining the next generation.
 
-    Its claim there has the same effect. A request would lead to one more rebalance after that.
+    Its claim in that generation has the same effect. A request would cause another rebalance.
     """
     membership = internals_of(consumer).core.membership
     if (
@@ -61,7 +62,7 @@ def ask_to_rebalance(consumer: AsyncConsumer, reason: str) -> None:
 
 
 def is_session_over(consumer: AsyncConsumer) -> bool:
-    """Whether tasks may have other owners: a session has passed without an answer."""
+    """Whether others may own the tasks: the session timeout has passed without an answer."""
     membership = internals_of(consumer).core.membership
     return membership is not None and membership.is_session_over
 

@@ -1,4 +1,4 @@
-"""Takes tasks up and gives them up, following the group's plans."""
+"""Takes tasks over and gives them up, following the group's plans."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Owning:
 
     Args:
         application: The application of the instance.
-        assignor: The machines of learner tasks.
+        assignor: The state machines of learner tasks.
         consumer: The member of the group.
         producer: Writes outputs and changelogs.
         restorer: Replays changelogs.
@@ -65,7 +65,7 @@ class Owning:
         reports: Reports what happens to them.
         commits: Commits them.
         listener: The consumer's rebalance listener.
-        unfit: The parts that cannot go on, by number, and why.
+        unfit: The parts that cannot continue, by number, with the error of each.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Owning:
         self._tell = tell
 
     def in_role(self, role: Role) -> list[Held]:
-        """Return the tasks in a role."""
+        """Return the tasks with a role."""
         return [each for each in self.held.values() if each.role is role]
 
     def is_unfinished(self) -> bool:
@@ -103,7 +103,7 @@ class Owning:
         )
 
     def add(self, partition: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
-        """Pass records to the task of their partition, if it is here and has not failed."""
+        """Pass records to the task of their partition, if it is held here and has not failed."""
         number = self.application.topology.number_of[partition.topic]
         held = self.held.get(Task(number, partition.partition))
         if held is None or held.role not in (Role.RESTORING, Role.RUNNING):
@@ -116,11 +116,11 @@ class Owning:
             self.fail(held, error)
 
     async def commit(self, tasks: Iterable[Held]) -> None:
-        """Commit tasks that stay; see `Commits.commit`."""
+        """Commit tasks that remain here; see `Commits.commit`."""
         try:
             await self.commits.commit(tasks)
         except CommitFailedError as error:
-            # next, the client reports the partitions as lost
+            # after this, the client reports the partitions as lost
             log.warning("%s: a commit was refused: %s", self.application.name, error)
         except KohortError as error:
             if not may_go_on(error):
@@ -134,7 +134,7 @@ class Owning:
     # ------------------------------------------------------------------------- following the plan
 
     def reconcile(self) -> None:
-        """Bring each task into the role of the leader's plan."""
+        """Give each task the role that the leader's plan assigns."""
         session = self.assignor.session
         followed = session.word.learning | session.word.standbys
         for task, held in list(self.held.items()):
@@ -148,7 +148,7 @@ class Owning:
             found = self.held.get(task)
             if found is None or found.role is not Role.FOLLOWING or found.error is not None:
                 self._follow(task)
-        if self.application.open_directory is None:  # state that is given up is gone
+        if self.application.open_directory is None:  # abandoned state no longer exists
             self.assignor.tell(StateRemoved(frozenset(session.dormant)))
         self.assignor.tell(LagMeasured(self.lags()))
         self._tell(
@@ -164,7 +164,7 @@ class Owning:
     def lags(self) -> Lags:
         """Return the lags of the tasks that the instance follows.
 
-        The lag of state that is only on disk is not known, as its changelog is not read.
+        The lag of state that is only on disk is unknown because its changelog is not read.
         """
         session = self.assignor.session
         found: dict[Task, int | None] = dict.fromkeys(session.dormant)
@@ -174,7 +174,7 @@ class Owning:
         return Map(found)
 
     def lag(self, held: Held) -> int | None:
-        """Return the lag of a followed task in offsets; None: not known."""
+        """Return the lag of a followed task in offsets; None: unknown."""
         if held.replay is None or held.error is not None:
             return None
         return self.restorer.lag(held.replay)
@@ -211,7 +211,7 @@ class Owning:
         found = self.held.get(task)
         if found is not None and found.error is None and found.role is not Role.RELEASED:
             return found
-        if found is not None:  # it may have records that others have processed meanwhile
+        if found is not None:  # it may contain records that others have processed meanwhile
             self._put_away(found)
         try:
             return self._make(task)
@@ -245,12 +245,12 @@ class Owning:
         return await answered(f"{self.application.name}: task {held.task}", ask)
 
     def _replay_failed(self, held: Held, error: Exception) -> None:
-        """Fail a learner or a standby; a granted task gets the error while it waits."""
+        """Fail a learner or standby; a waiting granted task gets the error."""
         if held.role is Role.FOLLOWING and self.held.get(held.task) is held:
             self.fail(held, error)
 
     def _grant(self, task: Task) -> None:
-        """Process a task as soon as its state is here; its inputs are not read until then."""
+        """Process a task once its state is restored; its inputs are not read until then."""
         inputs = self.application.topology.inputs([task]) & self.consumer.assignment()
         self.consumer.pause(*inputs)
         held = self._taken_up(task, self.reports.failed)
@@ -285,7 +285,7 @@ class Owning:
         await self.reports.started(held, granted_at, restored)
 
     async def _restored(self, held: Held) -> int:
-        """Replay the state of a granted task to its end; return how many records that took."""
+        """Replay the state of a granted task to its end; return the number of records replayed."""
         if not self.application.changelogs_of(held.task):
             await self._answered(held, self.control.caught_up)
             return 0
@@ -297,7 +297,7 @@ class Owning:
             self._answered(held, partial(self.consumer.committed, *held.inputs)),
         )
         released = state.released.get(held.task)
-        # A release without offsets was before a reset: its changelog is gone.
+        # A release without offsets precedes a reset: its changelog is gone.
         least = released.changelog_ends if released is not None and committed else {}
         for each in committed.values():
             for partition, end in ends_from_text(each.metadata, held.task.partition).items():
@@ -313,10 +313,10 @@ class Owning:
         return replay.records - before
 
     async def _check_changelogs(self, held: Held, state: ControlState) -> None:
-        """Check that the replayed changelogs are those that the application has written.
+        """Check that the replayed changelogs are the ones the application has written.
 
         Raises:
-            StreamsError: One was recreated.
+            StreamsError: A changelog was recreated.
         """
         topics = sorted({topic for topic, _ in self.application.changelogs_of(held.task)})
         ids = await self._answered(held, partial(ids_of, self.restorer.consumer, topics))
@@ -346,7 +346,7 @@ class Owning:
     async def release(self, tasks: list[Held]) -> None:
         """Commit stopped tasks for the last time, and write the ends of their changelogs.
 
-        Those that still await a function come last, so that the others need not wait for them.
+        Tasks that still await a function come last, so that the others need not wait for them.
         """
         ready = [each for each in tasks if each.is_idle.is_set()]
         others = ([each] for each in tasks if each not in ready)
@@ -376,7 +376,7 @@ class Owning:
                 self._give_up(held)
 
     def lose(self, partitions: frozenset[TopicPartition]) -> None:
-        """Drop tasks that others may own by now."""
+        """Drop tasks that others may already own."""
         self.assignor.tell(MembershipLost())
         for task in sorted(self.application.topology.tasks_of(partitions)):
             held = self.held.get(task)
@@ -428,7 +428,7 @@ class Owning:
     # ------------------------------------------------------------------------------------ failures
 
     def refuse(self, parts: Mapping[int, StreamsError]) -> None:
-        """Stop all tasks of parts, including those that are granted later."""
+        """Stop all tasks of parts, including tasks granted later."""
         fresh = {number: error for number, error in parts.items() if number not in self.unfit}
         self.unfit.update(fresh)
         for held in list(self.held.values()):
@@ -437,9 +437,9 @@ class Owning:
                 self.fail(held, error)
 
     def fail(self, held: Held, error: BaseException) -> None:
-        """Stop a task that cannot go on; the others go on."""
+        """Stop a task that cannot continue; the others continue."""
         if held.error is error:
-            return  # reported again by those that wait for the task
+            return  # those that wait for the task report it again
         held.error = error
         held.has_failed.set()
         held.forget_sent()
@@ -461,13 +461,13 @@ class Owning:
 
 
 class _Listener(RebalanceListener):
-    """Passes the consumer's assignments and revocations on."""
+    """Forwards the consumer's assignments and revocations."""
 
     def __init__(self, owning: Owning) -> None:
         self._owning = owning
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Stop tasks now and release them in the background; others go on meanwhile."""
+        """Stop tasks now and release them in the background; others continue meanwhile."""
         stopped = self._owning.stop_tasks(partitions)
         return self._owning.release(stopped) if stopped else None
 
@@ -476,7 +476,7 @@ class _Listener(RebalanceListener):
         self._owning.lose(partitions)
 
     def on_partitions_assigned(self, _partitions: frozenset[TopicPartition], /) -> None:
-        """Follow the plan, which the assignor has received before."""
+        """Follow the plan, which the assignor has already received."""
         self._owning.reconcile()
 
 

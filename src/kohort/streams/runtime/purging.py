@@ -1,4 +1,4 @@
-"""Deletes the records of repartition topics once they are committed and not needed again."""
+"""Deletes the records of repartition topics once they are committed and no longer needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Purger:
     Args:
         owning: The tasks.
         clients: How to reach the brokers.
-        interval_ms: How often records are deleted.
+        interval_ms: Milliseconds between deletions.
     """
 
     def __init__(self, owning: Owning, clients: ClientSettings, interval_ms: int) -> None:
@@ -30,7 +30,7 @@ class Purger:
         self._done: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Delete records until cancelled; failures are tried again the next time."""
+        """Delete records until cancelled; failed deletions are retried at the next interval."""
         while self._owning.application.repartitions:
             await asyncio.sleep(self._interval_ms / 1000)
             due = self._due()

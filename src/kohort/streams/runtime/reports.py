@@ -1,4 +1,4 @@
-"""Reports of an instance about its tasks: in the log, as events, and in the control topic."""
+"""Reports an instance's task events: in the log, as events, and in the control topic."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ class Reports:
         )
 
     def standing_still(self, task: Task) -> BaseException | None:
-        """Return the error of a granted task that has failed here before; None if it has not.
+        """Return the error of a granted task that has failed here before, or None.
 
-        A failed task may be taken from its instance and given back, for example when its input is
-        deleted and recreated. The failure remains, unless another member has had the task since;
+        A failed task may be revoked from its instance and granted again, for example when its input
+        is deleted and recreated. It remains failed unless another member has had the task since;
         the control topic must have been read to its end.
         """
         error, last = self.failures.get(task), self._control.state.tasks.get(task)
@@ -105,10 +105,10 @@ class Reports:
         return error if last is None or last.member in own else None
 
     def failed_to_follow(self, task: Task, error: BaseException) -> None:
-        """Report that a task is not learned or followed, which does not affect its owner.
+        """Report that a task cannot be learned or followed; its owner is not affected.
 
-        There is no record in the control topic, where the last one about the task must be that of
-        the owner. The claim of this member tells the group.
+        This writes no record to the control topic, where the last record about a task must be its
+        owner's. This member's claim tells the group.
         """
         log.error(
             "%s: task %s cannot be learned or followed here; its owner goes on, and others may"
@@ -125,7 +125,7 @@ class Reports:
         Args:
             held: The task.
             granted_at: When it was granted, in milliseconds since the epoch.
-            restored: How many records were replayed since.
+            restored: Number of records replayed since.
         """
         self.failures.pop(held.task, None)
         last = self._control.state.tasks.get(held.task)
@@ -169,7 +169,7 @@ class Reports:
         )
 
     def given_up(self, held: Held) -> None:
-        """Log why a task is not committed for the last time, unless that was logged."""
+        """Log why a task gets no final commit, unless that was already logged."""
         if held.is_torn and held.error is None:
             log.warning(
                 "%s: the run was cancelled or broken off while task %s processed a record or sent"
@@ -180,7 +180,7 @@ class Reports:
             )
 
     async def _say(self, record: ControlRecord) -> None:
-        """Append a record that is only for people."""
+        """Append an informational record."""
         try:
             await self._control.append(record)
         except KohortError as error:

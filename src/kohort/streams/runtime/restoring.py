@@ -1,7 +1,7 @@
 """Replays changelogs: for granted tasks, and before that for learners and standbys.
 
-One consumer without a group reads them all. While a granted task waits for its state, learners and
-standbys pause, because no instance processes the granted task meanwhile.
+One consumer without a group reads all of them. While a granted task waits for its state, learners
+and standbys pause, because no instance processes the granted task meanwhile.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ log = logging.getLogger("kohort.streams")
 
 _POLL_MS = 100
 _FETCH_BYTES = 4 * 1024 * 1024
-# How long a new leader of a changelog may report fewer records than were acknowledged.
+# How long a changelog's new leader may report fewer records than were acknowledged.
 _APPEARS_S = 30.0
 _AGAIN_S = 0.05
-# The rate limit of learners is applied in slices of this length.
+# The learners' rate limit is applied in slices of this length.
 _RATE_WINDOW_S = 0.1
 
 
 class Replay:
-    """The state of one task while it is replayed.
+    """The state of one task during its replay.
 
     Args:
         task: The task.
         work: Its stores.
-        directory: Their place on disk; None: in memory.
-        failed: Called with the error if it cannot go on; None: only those that wait for the state
-            get it.
+        directory: Their location on disk; None: state is kept in memory.
+        failed: Called with the error if the replay cannot continue; None: only those waiting for
+            the state get it.
 
     Attributes:
         positions: The next offset of each changelog.
-        records: How many records were applied.
-        is_urgent: Whether the task is granted, so no instance processes it meanwhile.
-        error: Why it cannot go on.
+        records: Number of applied records.
+        is_urgent: Whether the task is granted, so that no instance processes it meanwhile.
+        error: The error that ended the replay.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Replay:
         self.records += len(pairs)
 
     def moved_to(self, partition: TopicPartition, position: int) -> None:
-        """Note the position of the replay."""
+        """Update the position of the replay."""
         self.positions[partition] = position
         self.moved.set()
 
     def fail(self, error: Exception) -> None:
-        """End with an error, which is raised in those that wait for the state."""
+        """End with an error, which is raised in everything that waits for the state."""
         self.error = error
         self.moved.set()
         if self._failed is not None:
@@ -109,13 +109,13 @@ class Restorer:
 
     Args:
         application: Name of the application.
-        settings: How the instance works.
+        settings: The instance's settings.
         clients: How to reach the brokers.
-        consumer: Reads changelogs, without a group; None: create one.
+        consumer: Reads changelogs, without a group; None: create a consumer.
 
     Attributes:
-        records: Changelog records that were applied.
-        busy_s: Seconds of decoding and applying records.
+        records: Number of applied changelog records.
+        busy_s: Seconds spent decoding and applying records.
         consumer: Reads them.
     """
 
@@ -157,7 +157,7 @@ class Restorer:
         """Start to replay a task from its checkpoint, or from the start of its changelogs.
 
         Raises:
-            ChangelogTruncatedError: The changelog does not have the offset of the checkpoint.
+            ChangelogTruncatedError: The changelog does not contain the checkpoint's offset.
             KafkaError: The brokers cannot be reached.
         """
         known = dict(replay.directory.read_checkpoint()) if replay.directory is not None else {}
@@ -185,7 +185,7 @@ class Restorer:
             if self._replays.get(partition) is replay:
                 del self._replays[partition]
         if self._is_open and not self._replays:
-            # kept, as a poll under way would warn that there is nothing to read
+            # keep the assignment: a running poll would warn that there is nothing to read
             self.consumer.pause(*self.consumer.assignment())
         elif self._is_open:
             self.consumer.assign(list(self._replays))
@@ -202,11 +202,11 @@ class Restorer:
     # ------------------------------------------------------------------------------------ progress
 
     def lag(self, replay: Replay) -> int | None:
-        """Return the lag of a task in offsets; None: not known (yet)."""
+        """Return the lag of a task in offsets; None: unknown (yet)."""
         total = 0
         for partition in replay.stores:
             if self._replays.get(partition) is not replay:
-                return None  # it was left
+                return None  # replay has stopped
             lag = self.consumer.current_lag(partition)
             if lag is None:
                 return None
@@ -216,14 +216,14 @@ class Restorer:
     async def ends(
         self, partitions: Sequence[TopicPartition], least: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return the ends of changelogs.
+        """Return the end offsets of changelogs.
 
         Args:
             partitions: The changelogs.
-            least: The least end of each, from its last owner's commit.
+            least: The minimum end of each, from its last owner's commit.
 
         Raises:
-            ChangelogTruncatedError: One stays shorter than that.
+            ChangelogTruncatedError: A changelog stays shorter than that.
             KafkaError: The brokers cannot be reached.
         """
         found = await self._reached(partitions, least)
@@ -240,7 +240,7 @@ class Restorer:
     async def _reached(
         self, partitions: Sequence[TopicPartition], least: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return the ends of changelogs, waiting some time for them to reach `least`."""
+        """Return the ends of changelogs, after waiting a while for them to reach `least`."""
         now = asyncio.get_running_loop().time
         until = now() + _APPEARS_S
         while True:
@@ -282,7 +282,7 @@ class Restorer:
                 await self._changed.wait()
                 continue
             count = await self._allowance()
-            if not self._replays:  # the last one ended meanwhile
+            if not self._replays:  # the last replay ended meanwhile
                 continue
             try:
                 batch = await self.consumer.poll_arrow(_POLL_MS, max_records=count)
@@ -311,10 +311,10 @@ class Restorer:
         return budget
 
     async def _blame(self, error: KohortError) -> None:
-        """Fail the replay whose changelog cannot be read; the others go on.
+        """Fail the replay whose changelog cannot be read; the others continue.
 
         Raises:
-            KohortError: The error does not belong to one changelog, and waiting does not help.
+            KohortError: The error does not belong to one changelog, and retrying does not help.
         """
         if may_go_on(error):
             log.warning(
@@ -327,7 +327,7 @@ class Restorer:
             raise error
         for partition in bad:
             replay = self._replays.get(partition)
-            if replay is not None:  # otherwise another changelog has failed it
+            if replay is not None:  # otherwise another changelog has already failed it
                 self.leave(replay)
                 replay.fail(error)
         await asyncio.sleep(0)
@@ -361,7 +361,7 @@ class Restorer:
 
 
 def _names(text: str, partition: TopicPartition) -> bool:
-    """Whether a text has the name of a partition, and not only a longer name that contains it."""
+    """Whether a text contains a partition's name, not just a longer name that includes it."""
     name = re.escape(f"{partition.topic}-{partition.partition}")
     return re.search(rf"(?<![\w.-]){name}(?![\w-]|\.\w)", text) is not None
 
@@ -382,7 +382,7 @@ def runs(
 
 
 def _starts(batch: pa.RecordBatch) -> list[int]:
-    """Return the rows at which another partition begins."""
+    """Return the rows at which a new partition begins."""
     import pyarrow.compute as pc
 
     found = {0}

@@ -3,10 +3,10 @@
     instance = StreamsInstance(application, clients={"bootstrap_servers": "localhost:9092"})
     await instance.run()
 
-The group decides which member has which task (`kohort.streams.assignment`); this shell carries it
-out. An owner processes a task until another member is due to get it. Then it commits, writes the
-end of the changelog to the control topic, and releases the task; the learner, which has replayed
-the changelog, takes over in the rebalance that follows.
+The group decides which member has which task (`kohort.streams.assignment`); this shell carries out
+its decisions. An owner processes a task until another member is due to get it. It then commits,
+writes the end of the changelog to the control topic, and releases the task; the learner, which has
+replayed the changelog, takes over in the next rebalance.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from kohort.streams.topics import prepare
 
 log = logging.getLogger("kohort.streams")
 
-# How long leaving the group may take.
+# Timeout for leaving the group.
 _CLOSING_S = 30.0
-# How long the producer may go on after that: its records belong to tasks that have failed or were
-# given up, and are processed again.
+# How long the producer may continue after that: its records belong to tasks that have failed or
+# been given up, and are processed again.
 _SENDING_S = 5.0
-# How long after `stop` to cancel what the main loop still awaits: a function, a send, a commit.
+# Delay after `stop` until a pending function, send or commit of the main loop is cancelled.
 _BREAK_OFF_S = 15.0
-# How long closing may take after that.
+# Timeout for closing after that.
 _LATE_CLOSING_S = 5.0
-# How long a stopped instance waits for the plan of a rebalance, to commit after it.
+# How long a stopped instance waits for a rebalance's plan, in order to commit after it.
 _FINISHING_S = 10.0
 
 
@@ -72,9 +72,9 @@ class StreamsInstance:
 
     Args:
         application: The application, the same on all instances.
-        settings: How this instance works.
+        settings: The instance's settings.
         clients: Kafka's settings in snake_case, as `kohort.Consumer` takes them.
-        on_event: Called with each event, on the loop.
+        on_event: Called with each event, on the event loop.
 
     Raises:
         ConfigError: A setting is unknown, malformed, or reserved for the runtime.
@@ -110,28 +110,28 @@ class StreamsInstance:
 
     @property
     def member_id(self) -> str:
-        """Id that the group has given to this instance; empty when there is none."""
+        """Member id assigned by the group; empty: none."""
         return self._consumer.member_id if self._consumer is not None else ""
 
     @property
     def tasks(self) -> Mapping[Task, Role]:
-        """The tasks of this instance, with its role in each."""
+        """The tasks of this instance, with its role for each."""
         if self._owning is None:
             return {}
         return {task: each.role for task, each in self._owning.held.items()}
 
     @property
     def replayed(self) -> int:
-        """Changelog records that this instance has replayed."""
+        """Number of changelog records that this instance has replayed."""
         return self._owning.restorer.records if self._owning is not None else 0
 
     @property
     def replaying_s(self) -> float:
-        """Seconds spent on decoding and applying them, without waits for the broker."""
+        """Seconds spent decoding and applying them, without waiting for the broker."""
         return self._owning.restorer.busy_s if self._owning is not None else 0.0
 
     def partitions_of(self, topic: str) -> int:
-        """Return how many partitions a topic has that the application reads; 0 before the start."""
+        """Return the number of partitions of a topic that the application reads; 0 before start."""
         return self._counts.get(topic, 0)
 
     def running_task(self, task: Task) -> StreamTask | None:
@@ -142,7 +142,7 @@ class StreamsInstance:
     def followed_task(self, task: Task) -> tuple[StreamTask, int | None] | None:
         """Return a task that is followed here, with its lag in offsets; None if it is not.
 
-        The lag is None where it is not known.
+        The lag is None if unknown.
         """
         held = self._owning.held.get(task) if self._owning is not None else None
         if self._owning is None or held is None or held.error is not None:
@@ -157,11 +157,11 @@ class StreamsInstance:
         return said if isinstance(said, Started) else None
 
     def stop(self) -> None:
-        """Make `run` end: it commits, gives its tasks up and leaves the group.
+        """Make `run` end: it commits, releases its tasks and leaves the group.
 
-        A function, a send or a commit that does not end within 15 s is cancelled, with a warning
-        that names it, and its records are processed again. To have others learn the tasks first,
-        use `leave_soon`.
+        A function, send or commit that does not end within 15 s is cancelled, with a warning that
+        names it, and its records are processed again. To let others learn the tasks first, use
+        `leave_soon`.
         """
         self._is_over = True
         self._begin_to_end()
@@ -176,23 +176,23 @@ class StreamsInstance:
     def leave_soon(self) -> None:
         """Let others learn this instance's tasks; `run` ends once all are handed over.
 
-        An instance that is just starting announces this when it joins.
+        An instance that is still starting announces this when it joins.
         """
         self._leaves_soon = True
         if self._owning is not None:
             self._owning.assignor.tell(LeaveSoon())
 
     async def run(self) -> None:
-        """Be a member of the group until `stop`, or until the instance has left it for good.
+        """Take part in the group until `stop` is called or the instance leaves for good.
 
-        When this is cancelled, it commits and leaves the group, except for tasks that are
-        processing a record or sending output: their records since the last commit are processed
-        again. `stop` avoids that.
+        If this is cancelled, it commits and leaves the group, except for tasks that are processing
+        a record or sending output: their records since the last commit are processed again. Use
+        `stop` to avoid that.
 
         Raises:
-            StreamsError: The application cannot run: topics are missing or do not fit, members
-                run another program or use the consumer protocol, or another instance has the state
-                directory. Or tasks have failed: their exceptions are causes.
+            StreamsError: The application cannot run: topics are missing or unsuitable, members run
+                a different program or use the consumer protocol, or another instance uses the state
+                directory. Or tasks have failed: their exceptions are the causes.
             KafkaError: The brokers refuse a request that all tasks need.
         """
         with self._application.hold_state():
@@ -215,14 +215,14 @@ class StreamsInstance:
         )
         producer = AsyncProducer(**producer_settings(self._clients))
         restorer = Restorer(self._application.name, self._settings, self._clients)
-        async with AsyncExitStack() as closed:  # closed in reverse order, each in any case
+        async with AsyncExitStack() as closed:  # closed in reverse order, even after errors
             closed.push_async_callback(producer.close, _SENDING_S)
             closed.push_async_callback(restorer.close)
             closed.push_async_callback(self._close, consumer)
             control = await closed.enter_async_context(
                 ControlLog(self._application.name, self._clients)
             )
-            # The program comes last: `follow` reads any that is written after it.
+            # The program comes last: `follow` reads any program written after it.
             unfit = await check_changelogs(self._application, control, restorer.consumer)
             await check_program(self._application, control, self._clients)
             await control.identify()
@@ -272,7 +272,7 @@ class StreamsInstance:
             await self._leave(owning, background)
 
     def _background(self, owning: Owning) -> list[Coroutine[object, object, None]]:
-        """Return the work beside the main loop, for as long as that runs."""
+        """Run the work besides the main loop for as long as the main loop runs."""
         return [
             owning.control.follow(),
             owning.restorer.run(),
@@ -282,7 +282,7 @@ class StreamsInstance:
         ]
 
     async def _work(self, owning: Owning, background: Iterable[asyncio.Task[None]]) -> None:
-        """Process until `stop`, and commit; cancel what takes too long after that."""
+        """Process until `stop`, and commit; cancel work that takes too long after that."""
         limit = self._limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -308,7 +308,7 @@ class StreamsInstance:
             self._limit = None
 
     async def _finish(self, owning: Owning) -> None:
-        """Commit; if the group waits for a plan, go on until it is there and try again."""
+        """Commit; if the group waits for a plan, continue until it arrives and retry."""
         now = asyncio.get_running_loop().time
         until = now() + _FINISHING_S
         await self._commit(owning)
@@ -386,7 +386,7 @@ class StreamsInstance:
                 self._ask(owning.assignor.tick())
 
     def _heard(self, effects: TaskEffects) -> None:
-        """Carry out the effects of the member's machine."""
+        """Carry out the effects of the member's state machine."""
         self._ask(effects.rejoin)
         if effects.is_over and not self._is_over:
             log.info("%s: all tasks are handed over; leaving", self._application.name)
@@ -399,9 +399,9 @@ class StreamsInstance:
             ask_to_rebalance(self._consumer, reason)
 
     def _control_heard(self, state: ControlState) -> None:
-        """Join at once when an owner has released a task, which has no owner until all have joined.
+        """Join at once when an owner releases a task: it has no owner until all have joined.
 
-        Otherwise the member would only learn of that rebalance with its next heartbeat.
+        Otherwise the member would notice the rebalance only at its next heartbeat.
         """
         consumer, owning = self._consumer, self._owning
         if consumer is None or owning is None or self._is_over:
@@ -447,9 +447,9 @@ class StreamsInstance:
 
 
 def warm_up() -> None:
-    """Load modules now, as loading them later would delay heartbeats.
+    """Load modules now, because loading them later would delay heartbeats.
 
-    The first array of Python objects loads pandas where that is installed, which takes seconds.
+    The first array of Python objects loads pandas if installed, which takes seconds.
     """
     import pyarrow.compute  # noqa: F401  # likewise
 
@@ -460,7 +460,7 @@ def warm_up() -> None:
 
 
 def _clock(loop: asyncio.AbstractEventLoop) -> Clock:
-    """Return a clock with the time of a loop, in milliseconds."""
+    """Return a loop's clock in milliseconds."""
     return lambda: int(loop.time() * 1000)
 
 

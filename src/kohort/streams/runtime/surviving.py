@@ -1,4 +1,4 @@
-"""Errors of brokers that an instance survives, and repeating requests until they answer."""
+"""Broker errors that an instance survives, and retrying requests until brokers answer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from kohort.errors import ErrorCode, KafkaError, KohortError
 log = logging.getLogger("kohort.streams")
 
 AGAIN_S = 0.5
-"""The wait before the next try; the client has tried for a while itself."""
+"""The delay before the next attempt; the client itself has already retried for a while."""
 _KNOWN = frozenset(ErrorCode)
-# A deleted or recreated topic does not come back by itself.
+# Waiting does not bring back a deleted or recreated topic.
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 T = TypeVar("T")
 
 
 def may_go_on(error: BaseException) -> bool:
-    """Whether to ask again: the client goes on by itself after such an error.
+    """Whether to retry: after such an error, the client continues by itself.
 
-    It reports garbled bytes, internal errors of brokers and unknown codes once, and fetches again.
+    It reports garbled bytes, internal broker errors and unknown codes once, and fetches again.
     """
     if not isinstance(error, KafkaError):
         return may_pass(error)
@@ -35,14 +35,14 @@ def may_go_on(error: BaseException) -> bool:
 
 
 async def answered(what: str, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until brokers answer; each failure is logged.
+    """Retry a request until brokers answer; log each failure.
 
     Args:
-        what: The part that waits for the answer, for people.
-        ask: Makes one request.
+        what: The part that waits for the answer, for the log.
+        ask: Sends one request.
 
     Raises:
-        Exception: Asking again would not help.
+        Exception: Retrying would not help.
     """
     while True:
         try:

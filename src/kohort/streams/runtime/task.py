@@ -1,12 +1,12 @@
 """One running task: the steps of a sub-topology, for one partition, over open stores.
 
-A task does no I/O but that of its stores and knows no broker. Its runner
+Apart from its stores, a task does no I/O, and it knows nothing about brokers. Its runner
 
 * adds fetched records (`add`), takes the next one (`next`), processes it (`process`), and pauses
-    the partitions in `paused`;
-* commits now and then: `cut` gives outputs, changes of the stores and positions of one moment. Send
-  outputs and changes, wait until both are acknowledged, commit the positions to the group, then
-  flush the stores and write the checkpoint (`TaskDirectory.commit`).
+the partitions in `paused`;
+* commits periodically: `cut` returns outputs, changes of the stores and positions at one moment.
+    Send outputs and changes, wait until both are acknowledged, commit the positions to the group,
+    then flush the stores and write the checkpoint (`TaskDirectory.commit`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_HEADERS: Headers = ()
 
 
 class Cut(Struct, frozen=True):
-    """The work of a task since the last cut.
+    """A task's work since the last cut.
 
     Attributes:
         outputs: The records to write, in order.
@@ -55,7 +55,7 @@ class Cut(Struct, frozen=True):
 
 
 class _Node:
-    """A bound step, and the steps that get its items."""
+    """A bound step, and the steps that receive its items."""
 
     __slots__ = ("call", "children", "finish", "name")
 
@@ -70,7 +70,7 @@ _Waiting: TypeAlias = tuple[_Node, Anything, Anything, int, Awaitable[Any]]
 
 
 class StreamTask:
-    """One task, whose stores are restored.
+    """A task with restored stores.
 
     Args:
         program: The program.
@@ -81,9 +81,9 @@ class StreamTask:
 
     Attributes:
         outputs: The output since the last `cut`.
-        processed: How many records were processed, including skipped ones.
-        skipped: How many of them were skipped or became dead letters, by step.
-        dropped: How many items a step skipped, by step and reason.
+        processed: Number of processed records, including skipped ones.
+        skipped: Number of records that were skipped or became dead letters, by step.
+        dropped: Number of items skipped, by step and reason.
 
     Raises:
         LocalProtocolError: A store is missing.
@@ -110,8 +110,8 @@ class StreamTask:
         self._stores = {step.name: stores[step.name] for step in part.stores}
         self._open = tuple(self._stores.values())
         self._positions: dict[TopicPartition, int] = {}
-        self._record: InputRecord | None = None  # while it is processed
-        self._first_output = 0  # of that record, in `outputs`
+        self._record: InputRecord | None = None  # the record being processed
+        self._first_output = 0  # index in `outputs` of that record's first output
         self._is_broken = False
         inputs = [TopicPartition(topic, partition) for topic in part.topics]
         self._buffers = Buffers(inputs, buffered)
@@ -129,16 +129,16 @@ class StreamTask:
         """Add fetched records of one of its partitions.
 
         Raises:
-            LocalProtocolError: It is not one of its partitions, or offsets do not follow.
+            LocalProtocolError: The partition is not one of its own, or offsets are out of order.
         """
         self._buffers.add(partition, records)
 
     def set_at_end(self, partition: TopicPartition, is_at_end: bool) -> None:
-        """Note whether a partition was read to its end: `next` does not wait for it then."""
+        """Record whether a partition was read to its end: then `next` does not wait for it."""
         self._buffers.set_at_end(partition, is_at_end)
 
     def next(self, *, wait: bool = True) -> InputRecord | None:
-        """Take the next record by timestamp, None if that is not known yet.
+        """Take the next record by timestamp, or None if it cannot be determined yet.
 
         Args:
             wait: Whether to wait for partitions that are empty and not at their end.
@@ -150,12 +150,12 @@ class StreamTask:
         return self._buffers.awaited()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions to fetch no more records of for now."""
+        """Return the partitions to pause."""
         return self._buffers.paused()
 
     @property
     def buffered(self) -> int:
-        """How many records wait."""
+        """Number of waiting records."""
         return len(self._buffers)
 
     # ---------------------------------------------------------------------------------- processing
@@ -165,14 +165,14 @@ class StreamTask:
 
         Returns:
             None when it is done. If a function of the program is a coroutine function, an awaitable
-            to await before the next record.
+            that must be awaited before the next record.
 
         Raises:
             RecordFailedError: It cannot be processed, and `on_error` is "stop". It has changed
-                neither outputs nor stores; the task cannot go on.
-            LocalProtocolError: The previous record is not done or has failed, or this one does not
-                belong to the task.
-            StateError: A store failed; the task cannot go on.
+                neither outputs nor stores; the task cannot continue.
+            LocalProtocolError: The previous record is not done or has failed, or this record does
+                not belong to the task.
+            StateError: A store failed; the task cannot continue.
         """
         self._begin(record)
         entry = self._entries[record.topic]
@@ -188,7 +188,7 @@ class StreamTask:
         return dict(self._positions)
 
     def cut(self) -> Cut:
-        """Return outputs, changes and positions of this moment, and start the next cut.
+        """Return outputs, changes and positions at this moment, and start the next cut.
 
         Raises:
             LocalProtocolError: A record is being processed.
@@ -205,7 +205,7 @@ class StreamTask:
 
     @property
     def pending(self) -> int:
-        """How many outputs and changes wait for a commit."""
+        """Number of outputs and changes that wait for a commit."""
         return len(self.outputs) + sum(store.pending for store in self._open)
 
     # -------------------------------------------------------------------------- for steps (`Run`)
@@ -255,7 +255,7 @@ class StreamTask:
         self._record = None
 
     def _run(self, work: list[_Work]) -> _Waiting | None:
-        """Run steps depth first; stop where a function must be awaited."""
+        """Run steps depth first; stop at a function that must be awaited."""
         node = work[-1][0]
         try:
             while work:
@@ -272,7 +272,7 @@ class StreamTask:
         return None
 
     async def _await(self, work: list[_Work], waiting: _Waiting) -> None:
-        """Go on after each awaited function, until the record is done."""
+        """Continue after each awaited function until the record is done."""
         record, runner = self._record, current_task()
         assert record is not None
         going_on: _Waiting | None = waiting
@@ -325,7 +325,7 @@ class StreamTask:
 
 
 def _push(work: list[_Work], node: _Node, items: Items) -> None:
-    """Add items so that the first one at the first child is taken next."""
+    """Add items so that the first item for the first child is taken next."""
     children = node.children
     if children:
         for key, value, time in reversed(items):

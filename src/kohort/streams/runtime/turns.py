@@ -13,7 +13,7 @@ from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.streams")
 
-# How long a cancelled function may go on.
+# How long a cancelled function may continue.
 _ENDING_S = 5.0
 
 
@@ -22,11 +22,11 @@ class Turns:
 
     Args:
         name: Name of the application.
-        budget: The most records of a task in one turn.
+        budget: Maximum number of records of a task in one turn.
 
     Attributes:
-        is_busy: Whether the last turn has processed any record.
-        hanging: The work that was under way when a turn was cancelled, for people.
+        is_busy: Whether the last turn processed any record.
+        hanging: Descriptions of the work that was running when a turn was cancelled.
     """
 
     def __init__(self, name: str, budget: int) -> None:
@@ -38,18 +38,18 @@ class Turns:
         self._full: set[TopicPartition] = set()
 
     async def take(self, owning: Owning) -> None:
-        """Give each running task its turn, then pause fetching for those with enough records."""
+        """Give each running task its turn, then pause fetching for tasks with enough records."""
         self.is_busy = False
         await self._process_all(owning)
         self._press_back(owning)
 
     async def _process_all(self, owning: Owning) -> None:
-        """Process all tasks; those that await a function do so concurrently."""
+        """Process all tasks; tasks that await a function run concurrently."""
         running = owning.in_role(Role.RUNNING)
         awaited: list[asyncio.Task[None]] = []
         try:
             for held in running:
-                if held.role is Role.RUNNING:  # otherwise it was stopped while another one sent
+                if held.role is Role.RUNNING:  # otherwise stopped while another task sent
                     await self._process(owning, held, awaited)
             if awaited:
                 await asyncio.wait(awaited)
@@ -59,7 +59,7 @@ class Turns:
             self.hanging = [f"task {each.task} {_doing(each)}" for each in busy]
             await _end(awaited)
             for held in busy:
-                if not held.is_idle.is_set():  # the record that it has begun will not be finished
+                if not held.is_idle.is_set():  # the record it has started will not be finished
                     held.is_torn = True
                     held.is_idle.set()
             raise
@@ -81,7 +81,7 @@ class Turns:
             await self._processed(owning, held, done)
 
     def _tell_ends(self, owning: Owning, held: Held) -> None:
-        """Tell a task which of its inputs were read to their ends, for the order by timestamp."""
+        """Tell a task which inputs were read to their ends, for the timestamp order."""
         if len(held.inputs) > 1:
             for partition in held.inputs & owning.consumer.assignment():
                 held.work.set_at_end(partition, owning.consumer.current_lag(partition) == 0)
@@ -89,7 +89,7 @@ class Turns:
     async def _await(self, owning: Owning, held: Held, done: Awaitable[int]) -> None:
         try:
             count = await done
-        except (Exception, asyncio.CancelledError) as error:  # the task fails alone
+        except (Exception, asyncio.CancelledError) as error:  # only this task fails
             if self._is_broken_off and isinstance(error, asyncio.CancelledError):
                 raise
             if owning.held.get(held.task) is held:
@@ -121,7 +121,7 @@ class Turns:
 
 
 async def _end(awaited: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel awaited functions; start those that have not begun, so that they can clean up."""
+    """Cancel awaited functions; first start those not yet begun, so that they can clean up."""
     jobs = list(awaited)
     if jobs:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A store in memory: for tests, and for state small enough to restore at each start."""
+"""A store in memory: for tests, and for state that is small enough to restore at each start."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kohort.streams.stores.store import Change, Store
 
 
 class MemoryStore(Store):
-    """A store whose backend is a dictionary; a new process restores all of it."""
+    """A store backed by a dictionary; a new process restores all of it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._values: dict[bytes, bytes] = {}
-        self._keys: list[bytes] | None = []  # in order; None when it must be sorted again
+        self._keys: list[bytes] | None = []  # in order; None: must be sorted again
         self._is_closed = False
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class MemoryStore(Store):
             else:
                 values[key] = value
         # Overwritten keys keep their order, but checking that takes as long as sorting again, which
-        # is linear for keys that are nearly in order.
+        # is linear for nearly sorted keys.
         self._keys = None
 
     def _check(self) -> None:

@@ -23,7 +23,7 @@ with needed_by("a RocksDB store"):
     import rocksdict
 
 _MIB = 1 << 20
-_BATCH = 10_000  # keys that are restored in one write
+_BATCH = 10_000  # keys restored per write
 # A process may have dozens of stores; they share one block cache.
 _BLOCK_CACHE = 64 * _MIB
 _WRITE_BUFFER = 16 * _MIB
@@ -31,7 +31,7 @@ _OPEN_FILES = 256
 
 
 class RocksStore(Store):
-    """A store in a RocksDB of its own.
+    """A store in its own RocksDB database.
 
     Args:
         name: Its name in the program.
@@ -41,7 +41,7 @@ class RocksStore(Store):
         DamagedStateError: RocksDB cannot read its files.
         StateInUseError: The database is open elsewhere.
         StateDiskFullError: The disk is full.
-        StateError: It cannot be opened for another reason; the message has it.
+        StateError: It cannot be opened for another reason, given in the message.
     """
 
     is_persistent = True
@@ -50,19 +50,19 @@ class RocksStore(Store):
         super().__init__(name)
         self.path = path
         self._database: rocksdict.Rdict | None = None
-        self._has_unlogged = False  # whether restored writes wait for a flush of the memtable
+        self._has_unlogged = False  # whether restored writes wait for a memtable flush
         self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
         with self._naming("opened"):
             self._database = rocksdict.Rdict(str(path), _options())
         self._logged = rocksdict.WriteOptions()
         self._logged.sync = True
         self._unlogged = rocksdict.WriteOptions()
-        # an attribute, although the stubs of rocksdict say otherwise
+        # an attribute, contrary to the stubs of rocksdict
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - for the type checker
 
     def close(self) -> None:
         """Close the database; unflushed changes are dropped."""
-        # An iterator would keep the database open, and so locked for the next owner.
+        # An open iterator would keep the database open, and thus locked for the next owner.
         for cursor in list(self._cursors):
             cursor.close()
         if self._database is not None:
@@ -82,7 +82,7 @@ class RocksStore(Store):
 
     def _read(self, key: bytes) -> bytes | None:
         database = self._database or self._open()
-        try:  # without the context manager, which takes as long as RocksDB does
+        try:  # without the context manager, which takes as long as RocksDB itself
             found: bytes | None = database.get(key)
         except Exception as error:
             raise self._named(error, "read") from error
@@ -102,7 +102,7 @@ class RocksStore(Store):
             self._write_batch(changes.items(), self._logged)
 
     def _load(self, changes: Iterable[Change]) -> None:
-        """Write in large batches without the write-ahead log: the next flush makes it durable."""
+        """Write in large batches without the write-ahead log; the next flush makes them durable."""
         self._open()
         rest = iter(changes)
         while batch := list(islice(rest, _BATCH)):
@@ -126,7 +126,7 @@ class RocksStore(Store):
 
     @contextmanager
     def _naming(self, done: str) -> Iterator[None]:
-        """Turn errors of RocksDB, which are plain exceptions, into ours."""
+        """Translate RocksDB errors, which are plain exceptions, into this package's errors."""
         try:
             yield
         except StateError:
@@ -141,7 +141,7 @@ class RocksStore(Store):
 
 
 class _Cursor(Iterator[tuple[bytes, bytes]]):
-    """An iterator that ends with its store, instead of keeping the database open."""
+    """An iterator that ends when its store closes, instead of keeping the database open."""
 
     def __init__(self, store: RocksStore, items: Iterator[tuple[object, object]]) -> None:
         self._store = store.name
@@ -156,7 +156,7 @@ class _Cursor(Iterator[tuple[bytes, bytes]]):
         self._items = None
 
 
-# Messages of RocksDB, and the errors that they become.
+# Messages of RocksDB, and the errors they are translated to.
 _KINDS: tuple[tuple[str, type[StateError]], ...] = (
     ("No space left", StateDiskFullError),
     ("Disk quota exceeded", StateDiskFullError),
@@ -185,6 +185,6 @@ def _options() -> rocksdict.Options:
     options.set_max_open_files(_OPEN_FILES)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(_MIB)
-    # A crash leaves a torn end of the write-ahead log; that part was not acknowledged.
+    # A crash leaves a torn write-ahead log; the torn part was not acknowledged.
     options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
     return options

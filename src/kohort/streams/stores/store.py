@@ -1,16 +1,16 @@
-"""The key-value store of a task: the common part of all kinds of store.
+"""The key-value store of a task: the common part of all kinds of stores.
 
-A store has three layers. Changes since the last `changes` are *new*; those that `changes` returned
-and no `flush` has written yet are *drained*; everything else is in the backend, on disk or in
-memory. So the backend only has changes that the changelog topic has acknowledged, if the caller
-keeps this order:
+A store has three layers. Changes since the last call of `changes` are *new*; those that `changes`
+has returned but `flush` has not written are *drained*; everything else is in the backend, on disk
+or in memory. So if the caller keeps this order, the backend only has changes that the changelog
+topic has acknowledged:
 
 1. `changes` returns the changes for the changelog topic;
 2. the topic acknowledges them;
 3. `flush` writes exactly these to the backend; later changes stay new.
 
-After a crash the backend is then a prefix of the changelog, which only has to be replayed from the
-checkpoint on. A store is not thread-safe: one task uses it.
+After a crash the backend is then a prefix of the changelog, which only needs to be replayed from
+the checkpoint. A store is not thread-safe: only one task uses it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import TypeAlias
 from kohort.errors import LocalProtocolError
 
 Change: TypeAlias = tuple[bytes, bytes | None]
-"""A key and its value, None where the key was deleted."""
+"""A key and its value, or None if the key was deleted."""
 
 _FIRST = itemgetter(0)
 
 
 class Store(ABC):
-    """A key-value store: bytes to bytes, in the order of keys.
+    """A key-value store: bytes to bytes, in key order.
 
     Attributes:
         name: Its name in the program.
@@ -43,13 +43,13 @@ class Store(ABC):
         self.name = name
         self._new: dict[bytes, bytes | None] = {}
         self._drained: dict[bytes, bytes | None] = {}
-        # the former entry of `_new` for each key changed since `begin`; () for none
+        # the previous entry of `_new` for each key changed since `begin`; () if it had none
         self._undo: list[tuple[bytes, bytes | tuple[()] | None]] = []
 
     # ----------------------------------------------------------------------------------- for tasks
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, None without one."""
+        """Return the value of a key, or None if it has none."""
         if key in self._new:
             return self._new[key]
         if key in self._drained:
@@ -80,18 +80,18 @@ class Store(ABC):
         self._set(key, None)
 
     def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Return keys that begin with a prefix, and their values, in order of keys.
+        """Return keys that start with a prefix, and their values, in key order.
 
         Later changes do not affect the iterator.
         """
         return self.scan(prefix, _after_prefix(prefix))
 
     def scan(self, low: bytes = b"", high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Return the keys from `low` on and below `high`, and their values, in order of keys.
+        """Return the keys from `low` up to but not including `high`, with values, in key order.
 
         Args:
             low: The lowest key.
-            high: The first key after the range; None: to the end.
+            high: The first key after the range; None: no limit.
         """
         over = {
             key: value
@@ -104,15 +104,15 @@ class Store(ABC):
 
     @property
     def count(self) -> int:
-        """How many keys there are; reads all of them, so it is for tests and for people."""
+        """Count the keys; reads all of them, so it is for tests and manual inspection."""
         return sum(1 for _ in self.scan())
 
     def begin(self) -> None:
-        """Begin changes that `undo` can take back."""
+        """Start recording changes so that `undo` can revert them."""
         self._undo.clear()
 
     def undo(self) -> None:
-        """Undo everything since `begin`; neither `changes` nor `restore` may come in between."""
+        """Undo everything since `begin`; do not call `changes` or `restore` in between."""
         for key, before in reversed(self._undo):
             if isinstance(before, tuple):
                 del self._new[key]
@@ -124,7 +124,7 @@ class Store(ABC):
 
     @property
     def pending(self) -> int:
-        """How many keys are only in memory, to decide when a flush is due."""
+        """Number of keys that are only in memory, to decide when a flush is due."""
         return len(self._new) + len(self._drained)
 
     def changes(self) -> list[Change]:
@@ -139,9 +139,9 @@ class Store(ABC):
         return drained
 
     def flush(self) -> None:
-        """Write durably what `changes` returned, and what was restored.
+        """Durably write the changes that `changes` returned, and restored records.
 
-        Later changes stay in memory. After an error nothing is lost: the call may be repeated.
+        Later changes stay in memory. An error loses nothing: the call may be repeated.
 
         Raises:
             StateDiskFullError: The disk is full.
@@ -151,12 +151,12 @@ class Store(ABC):
         self._drained.clear()
 
     def restore(self, changes: Iterable[Change]) -> None:
-        """Apply a part of the changelog; None deletes. None of it appears in `changes`.
+        """Apply part of the changelog; None deletes. `changes` returns none of it.
 
         It is durable after the next `flush`.
 
         Raises:
-            LocalProtocolError: There are changes that are not flushed.
+            LocalProtocolError: There are unflushed changes.
             StateError: The backend cannot write.
         """
         if self._new or self._drained:
@@ -199,7 +199,7 @@ def _after_prefix(prefix: bytes) -> bytes | None:
 def _merged(
     below: Iterator[tuple[bytes, bytes]], over: dict[bytes, bytes | None]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Return items of the backend, overlaid by those in memory."""
+    """Return the backend's items, overlaid with those in memory."""
     kept = (item for item in below if item[0] not in over)
     found = [(key, value) for key, value in sorted(over.items()) if value is not None]
     return merge(kept, found, key=_FIRST)
