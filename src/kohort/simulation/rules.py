@@ -10,9 +10,9 @@ from msgspec import Struct
 from kohort.simulation.groups.facts import Fact
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
-Checker: TypeAlias = "Callable[[World, Fact], str | None]"
+Checker: TypeAlias = "Callable[[BaseWorld, Fact], str | None]"
 
 F = TypeVar("F", bound=Fact)
 
@@ -44,7 +44,7 @@ RULES: list[Rule] = []
 
 def rule(
     name: str, text: str, *facts: type[Fact], about: tuple[type, ...] = ()
-) -> Callable[[Callable[[World, F], str | None]], Callable[[World, F], str | None]]:
+) -> Callable[[Callable[[BaseWorld, F], str | None]], Callable[[BaseWorld, F], str | None]]:
     """Register a checker for some facts.
 
     Args:
@@ -54,7 +54,9 @@ def rule(
         about: What they must be about: classes of requests, events or sessions; empty: any.
     """
 
-    def register(function: Callable[[World, F], str | None]) -> Callable[[World, F], str | None]:
+    def register(
+        function: Callable[[BaseWorld, F], str | None],
+    ) -> Callable[[BaseWorld, F], str | None]:
         checker = cast("Checker", function)
         RULES.extend(Rule(name, text, fact, checker, about) for fact in facts)
         return function

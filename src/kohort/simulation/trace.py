@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from kohort.group.coordinator.state import ShardSession
     from kohort.group.effects import Effects
     from kohort.group.member.events import MemberEvent
-    from kohort.simulation.groups.client import Client
-    from kohort.simulation.groups.coordinator import Node
+    from kohort.simulation.groups.protocols import Machine
 
 
 class Trace:
@@ -46,7 +45,7 @@ class Trace:
             self.lines.append(line)
 
     def coordinator(
-        self, now: int, node: Node, event: ShardEvent, effects: Effects[ShardSession]
+        self, now: int, name: str, event: ShardEvent, effects: Effects[ShardSession]
     ) -> None:
         """Add a line for an event of the coordinator."""
         request = getattr(event, "request", None)
@@ -58,13 +57,12 @@ class Trace:
         replies = " ".join(_code(reply.response) for reply in effects.replies)
         facts = " ".join(fact.kind for fact in effects.observed)
         text = f"{who:<10} records={len(effects.records)} answers=[{replies}] {facts}"
-        self.line(now, node.name, what, text)
+        self.line(now, name, what, text)
 
     def member(
-        self, now: int, client: Client, event: MemberEvent, effects: Effects[object]
+        self, now: int, name: str, machine: Machine, event: MemberEvent, effects: Effects[object]
     ) -> None:
         """Add a line for an event of a member."""
-        machine = client.machine
         response = getattr(event, "response", None)
         what = type(event).__name__
         if response is not None:
@@ -72,26 +70,24 @@ class Trace:
         sends = " ".join(type(s.request).__name__.removesuffix("Request") for s in effects.sends)
         calls = " ".join(f"{c.change.value}({len(c.partitions)})" for c in effects.callbacks)
         text = f"{machine.state.name:<21} g{machine.generation_id} sends=[{sends}] calls=[{calls}]"
-        self.line(now, client.name, what, text)
+        self.line(now, name, what, text)
 
     def call(
         self,
         now: int,
-        client: Client,
+        name: str,
         change: Ownership,
         partitions: frozenset[TopicPartition],
         verb: str,
     ) -> None:
         """Add a line for a call into an application."""
         names = ",".join(f"{topic}-{number}" for topic, number in sorted(partitions))
-        self.line(now, client.name, f"{change.value} {verb}", names)
+        self.line(now, name, f"{change.value} {verb}", names)
 
-    def records(
-        self, now: int, client: Client, partition: TopicPartition, first: int, end: int
-    ) -> None:
+    def records(self, now: int, name: str, partition: TopicPartition, first: int, end: int) -> None:
         """Add a line for records that an application got."""
         where = f"{partition.topic}-{partition.partition}"
-        self.line(now, client.name, "records", f"{where} [{first}, {end})")
+        self.line(now, name, "records", f"{where} [{first}, {end})")
 
 
 def _code(response: object) -> str:

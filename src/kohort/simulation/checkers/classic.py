@@ -23,7 +23,7 @@ from kohort.wire.messages.membership import (
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 
 @rule(
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Answered,
     about=(HeartbeatRequest, SyncGroupRequest),
 )
-def zombies_are_harmless(world: World, fact: Answered) -> str | None:
+def zombies_are_harmless(world: BaseWorld, fact: Answered) -> str | None:
     """Compare accepted requests with the newest generation."""
     request, response = fact.arrived.request, fact.response
     ledger = world.ledger
@@ -62,7 +62,7 @@ def zombies_are_harmless(world: World, fact: Answered) -> str | None:
     Answered,
     about=(OffsetCommitRequest,),
 )
-def commits_of_members(world: World, fact: Answered) -> str | None:
+def commits_of_members(world: BaseWorld, fact: Answered) -> str | None:
     """Check accepted commits."""
     request, response = fact.arrived.request, fact.response
     if not isinstance(request, OffsetCommitRequest) or request.group_id != GROUP:
@@ -84,7 +84,7 @@ def commits_of_members(world: World, fact: Answered) -> str | None:
 
 
 @rule("S10", "A member commits only what it owns, and not beyond what it has read.", Committing)
-def commits_are_own(world: World, fact: Committing) -> str | None:
+def commits_are_own(world: BaseWorld, fact: Committing) -> str | None:
     """Compare a commit with the application's partitions and positions."""
     believes = fact.client.application.believes
     foreign = {partition for partition in fact.offsets if partition not in believes}
@@ -106,7 +106,7 @@ def commits_are_own(world: World, fact: Committing) -> str | None:
     " it, by right of the newest generation (KIP-429, KIP-792).",
     Decided,
 )
-def no_move_in_one_round(world: World, fact: Decided) -> str | None:
+def no_move_in_one_round(world: BaseWorld, fact: Decided) -> str | None:
     """Compare an accepted assignment with what the members claimed when they joined."""
     if not isinstance(fact.event, RequestArrived):
         return None

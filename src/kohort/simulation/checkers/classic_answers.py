@@ -28,7 +28,7 @@ from kohort.wire.messages.membership import (
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 Arrived: TypeAlias = RequestArrived[Any]
 Answers: TypeAlias = frozenset[int]
@@ -268,7 +268,7 @@ def _given(step: Stepped, arrived: Arrived, group: ClassicGroup) -> set[int]:
     Stepped,
     about=tuple(_EXPECT),
 )
-def answered_by_the_rules(_world: World, step: Stepped) -> str | None:
+def answered_by_the_rules(_world: BaseWorld, step: Stepped) -> str | None:
     """Compare an answer with the rules for the request and the group before it."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived):
@@ -311,7 +311,7 @@ def _while_away(step: Stepped, arrived: Arrived) -> str | None:
     Stepped,
     about=(DeleteGroupsRequest,),
 )
-def deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
+def deleted_by_the_rules(_world: BaseWorld, step: Stepped) -> str | None:
     """Check each group that a request deletes."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:

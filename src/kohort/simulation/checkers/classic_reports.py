@@ -19,7 +19,7 @@ from kohort.wire.messages.membership import (
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 _CHANGING = (JoinGroupRequest, SyncGroupRequest, LeaveGroupRequest, OffsetCommitRequest, Tick)
 
@@ -42,7 +42,7 @@ def _group_id(step: Stepped) -> str:
     Stepped,
     about=_CHANGING,
 )
-def states_are_reported(_world: World, step: Stepped) -> str | None:
+def states_are_reported(_world: BaseWorld, step: Stepped) -> str | None:
     """Follow the reports from the state before to the one after."""
     session, log = step.node.shard.session, step.node.shard.log
     if not step.effects.observed and not step.effects.records:
@@ -74,7 +74,7 @@ def states_are_reported(_world: World, step: Stepped) -> str | None:
     Stepped,
     about=(JoinGroupRequest, LeaveGroupRequest, Tick),
 )
-def causes_are_reported(_world: World, step: Stepped) -> str | None:
+def causes_are_reported(_world: BaseWorld, step: Stepped) -> str | None:
     """Compare the reported cause with the event."""
     for event in step.effects.observed:
         if isinstance(event, RebalanceStarted):
@@ -105,7 +105,7 @@ def _cause(step: Stepped, was: ClassicGroup) -> Cause | None:
 
 
 @rule("S3", "Classic: a rebalance after a load is reported with its cause (C72).", Loaded)
-def causes_after_a_load(_world: World, fact: Loaded) -> str | None:
+def causes_after_a_load(_world: BaseWorld, fact: Loaded) -> str | None:
     """Compare the reported cause with the size of the group."""
     shard = fact.node.shard
     for event in fact.observed:

@@ -26,7 +26,7 @@ from kohort.wire.messages.membership import HeartbeatRequest, LeaveGroupRequest,
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteRequest
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 DEAD, EMPTY = GroupState.DEAD, GroupState.EMPTY
 PREPARING, COMPLETING = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
@@ -122,7 +122,7 @@ _LATER: dict[type, Later] = {
     Stepped,
     about=(Tick,),
 )
-def time_is_kept(world: World, step: Stepped) -> str | None:
+def time_is_kept(world: BaseWorld, step: Stepped) -> str | None:
     """Check the effect of the deadline that was handled."""
     if not isinstance(step.event, Tick) or step.session.lifecycle is not Lifecycle.READY:
         return None
@@ -187,7 +187,7 @@ def _kept(step: Stepped, group: ClassicGroup, wall_ms: int) -> str | None:
     Stepped,
     Loaded,
 )
-def waiting_ends(_world: World, fact: Stepped | Loaded) -> str | None:
+def waiting_ends(_world: BaseWorld, fact: Stepped | Loaded) -> str | None:
     """Look for missing deadlines, and for rebalances that wait for no member."""
     node = fact.node
     if isinstance(fact, Stepped) and fact.session.groups is node.shard.session.groups:
@@ -220,7 +220,7 @@ _CALM = (HeartbeatRequest, OffsetCommitRequest, OffsetDeleteRequest, SyncGroupRe
     Stepped,
     about=_CALM,
 )
-def others_change_nothing(_world: World, step: Stepped) -> str | None:
+def others_change_nothing(_world: BaseWorld, step: Stepped) -> str | None:
     """Check requests that must not change a group."""
     if not isinstance(step.event, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
         return None
@@ -245,7 +245,7 @@ def others_change_nothing(_world: World, step: Stepped) -> str | None:
     Stepped,
     about=(HeartbeatRequest, OffsetCommitRequest),
 )
-def sessions_are_renewed(world: World, step: Stepped) -> str | None:
+def sessions_are_renewed(world: BaseWorld, step: Stepped) -> str | None:
     """Check the session of a member whose heartbeat or commit was accepted."""
     event = step.event
     if not isinstance(event, RequestArrived):
@@ -279,7 +279,7 @@ def sessions_are_renewed(world: World, step: Stepped) -> str | None:
     Stepped,
     about=(LeaveGroupRequest,),
 )
-def good_byes_count(_world: World, step: Stepped) -> str | None:
+def good_byes_count(_world: BaseWorld, step: Stepped) -> str | None:
     """Look for members and ids that have left."""
     event = step.event
     if not isinstance(event, RequestArrived) or not isinstance(event.request, LeaveGroupRequest):
@@ -307,7 +307,7 @@ def good_byes_count(_world: World, step: Stepped) -> str | None:
     Stepped,
     about=(TopicsDeleted,),
 )
-def deleted_topics_have_no_positions(_world: World, step: Stepped) -> str | None:
+def deleted_topics_have_no_positions(_world: BaseWorld, step: Stepped) -> str | None:
     """Look for positions in deleted topics."""
     if not isinstance(step.event, TopicsDeleted) or step.session.lifecycle is not Lifecycle.READY:
         return None
@@ -324,7 +324,7 @@ def deleted_topics_have_no_positions(_world: World, step: Stepped) -> str | None
     " become too large or has no leader (C72, K47).",
     Loaded,
 )
-def loaded_as_stored(_world: World, fact: Loaded) -> str | None:
+def loaded_as_stored(_world: BaseWorld, fact: Loaded) -> str | None:
     """Compare the group with the log."""
     shard = fact.node.shard
     stored = shard.log.groups.get(GROUP)

@@ -20,14 +20,14 @@ from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 _Partition = tuple[UUID, int]
 # After records of groups (not only of positions), and at each full check.
 _GROUPS = (GroupRecord, NoneType)
 
 
-def _group(world: World) -> ConsumerGroup | None:
+def _group(world: BaseWorld) -> ConsumerGroup | None:
     return world.ledger.fold.consumer_groups.get(GROUP)
 
 
@@ -41,7 +41,7 @@ def _flat(owned: Owned) -> set[_Partition]:
     Answered,
     about=(ConsumerGroupHeartbeatRequest,),
 )
-def heartbeats_of_members(world: World, fact: Answered) -> str | None:
+def heartbeats_of_members(world: BaseWorld, fact: Answered) -> str | None:
     """Check accepted heartbeats."""
     request, response = fact.arrived.request, fact.response
     if not isinstance(request, ConsumerGroupHeartbeatRequest):
@@ -69,7 +69,7 @@ def heartbeats_of_members(world: World, fact: Answered) -> str | None:
     Stepped,
     about=(ConsumerGroupHeartbeatRequest,),
 )
-def heartbeats_of_this_epoch(_world: World, step: Stepped) -> str | None:
+def heartbeats_of_this_epoch(_world: BaseWorld, step: Stepped) -> str | None:
     """Compare the epoch of a heartbeat with that of its member before."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived):
@@ -95,7 +95,7 @@ def heartbeats_of_this_epoch(_world: World, step: Stepped) -> str | None:
     Recorded,
     about=_GROUPS,
 )
-def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
+def one_holder(world: BaseWorld, _fact: Looked | Recorded) -> str | None:
     """Look for partitions that two members have in the log."""
     group = _group(world)
     if group is None:
@@ -115,7 +115,7 @@ def one_holder(world: World, _fact: Looked | Recorded) -> str | None:
     Recorded,
     about=_GROUPS,
 )
-def epochs_in_order(world: World, _fact: Looked | Recorded) -> str | None:
+def epochs_in_order(world: BaseWorld, _fact: Looked | Recorded) -> str | None:
     """Compare the epochs that the log has."""
     group = _group(world)
     if group is None:
@@ -134,7 +134,7 @@ def epochs_in_order(world: World, _fact: Looked | Recorded) -> str | None:
 
 
 @rule("S6", "A member in the target's epoch only has partitions of its target.", Looked)
-def at_target(world: World, _fact: Looked) -> str | None:
+def at_target(world: BaseWorld, _fact: Looked) -> str | None:
     """Compare members that have arrived with the target."""
     group = _group(world)
     if group is None:
@@ -156,7 +156,7 @@ def at_target(world: World, _fact: Looked) -> str | None:
 
 
 @rule("S7", "In a stable group every member has exactly its target.", Looked)
-def stable_has_target(world: World, _fact: Looked) -> str | None:
+def stable_has_target(world: BaseWorld, _fact: Looked) -> str | None:
     """Check a group that is stable by its own account."""
     group = _group(world)
     if group is None or group.state is not GroupState.STABLE:
@@ -168,7 +168,7 @@ def stable_has_target(world: World, _fact: Looked) -> str | None:
 
 
 @rule("S8", "The target gives each partition to one member that subscribes to its topic.", Looked)
-def legal_target(world: World, _fact: Looked) -> str | None:
+def legal_target(world: BaseWorld, _fact: Looked) -> str | None:
     """Check the target.
 
     Soon after a look-up the next one is delayed, in Kafka by 10 s. Until then a new expression is
@@ -202,7 +202,7 @@ def legal_target(world: World, _fact: Looked) -> str | None:
     Answered,
     about=(OffsetCommitRequest,),
 )
-def commits_of_holders(world: World, fact: Answered) -> str | None:
+def commits_of_holders(world: BaseWorld, fact: Answered) -> str | None:
     """Check accepted commits."""
     request, response = fact.arrived.request, fact.response
     group = _group(world)

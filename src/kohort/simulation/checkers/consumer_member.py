@@ -53,7 +53,7 @@ from kohort.wire.messages.consumer_group import (
 )
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 S = ConsumerMemberState
 _JOINED = (S.JOINING, S.RECONCILING, S.ACKNOWLEDGING, S.STABLE)
@@ -356,6 +356,6 @@ _LOOKS: dict[type, Look[MemberSession]] = {
     Told,
     about=(MemberSession,),
 )
-def consumer_member_goes_on(_world: World, told: Told) -> str | None:
+def consumer_member_goes_on(_world: BaseWorld, told: Told) -> str | None:
     """Compare the member after an event with the one before."""
     return look_at(told, _LOOKS)

@@ -26,15 +26,14 @@ from kohort.wire.messages.membership import (
 from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.coordinator import Node
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseNode, BaseWorld
 
 
-def _classic_group(node: Node) -> ClassicGroup:
+def _classic_group(node: BaseNode) -> ClassicGroup:
     return node.shard.session.group(node.shard.log, GROUP)
 
 
-def _is_draft(node: Node) -> bool:
+def _is_draft(node: BaseNode) -> bool:
     return router.is_draft(node.shard.session, node.shard.log, GROUP)
 
 
@@ -43,7 +42,7 @@ def _is_draft(node: Node) -> bool:
     "Every request is answered, now or later: a waiting request is known to its group.",
     Looked,
 )
-def who_waits_is_known(world: World, _fact: Looked) -> str | None:
+def who_waits_is_known(world: BaseWorld, _fact: Looked) -> str | None:
     """Compare the requests that wait for an answer with those that the groups remember."""
     node = world.coordinator.ready
     if node is None:
@@ -71,7 +70,7 @@ def who_waits_is_known(world: World, _fact: Looked) -> str | None:
     Looked,
     Decided,
 )
-def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
+def bookkeeping(world: BaseWorld, fact: Looked | Decided) -> str | None:
     """Check parked requests, the leader and static members."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     if node is None:
@@ -96,7 +95,7 @@ def bookkeeping(world: World, fact: Looked | Decided) -> str | None:
     "Generations never go back, neither in the log nor at the coordinator.",
     Recorded,
 )
-def generations_grow(world: World, fact: Recorded) -> str | None:
+def generations_grow(world: BaseWorld, fact: Recorded) -> str | None:
     """Compare a group record with the one before it."""
     for record in fact.records:
         key, value = record.key, record.value
@@ -116,7 +115,7 @@ def generations_grow(world: World, fact: Recorded) -> str | None:
     "An assignment gives each partition to one member that subscribes to its topic.",
     Decided,
 )
-def legal_assignment(world: World, fact: Decided) -> str | None:
+def legal_assignment(world: BaseWorld, fact: Decided) -> str | None:
     """Check an accepted assignment."""
     for event in fact.effects.observed:
         if not isinstance(event, Assigned) or event.group != GROUP:
@@ -140,7 +139,7 @@ def legal_assignment(world: World, fact: Decided) -> str | None:
     Looked,
     Decided,
 )
-def stable_is_stable(world: World, fact: Looked | Decided) -> str | None:
+def stable_is_stable(world: BaseWorld, fact: Looked | Decided) -> str | None:
     """Check a group that is stable by its own account."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     if node is None:
@@ -161,7 +160,7 @@ def stable_is_stable(world: World, fact: Looked | Decided) -> str | None:
     "A repeated request removes no member.",
     Decided,
 )
-def repeated_is_harmless(_world: World, fact: Decided) -> str | None:
+def repeated_is_harmless(_world: BaseWorld, fact: Decided) -> str | None:
     """Check the effects of a repeated request."""
     event = fact.event
     if not isinstance(event, RequestArrived) or not fact.node.is_copy(event.token):
@@ -182,7 +181,7 @@ def repeated_is_harmless(_world: World, fact: Decided) -> str | None:
     Answered,
     about=(OffsetCommitRequest, SyncGroupRequest),
 )
-def durable_before_answered(world: World, fact: Answered) -> str | None:
+def durable_before_answered(world: BaseWorld, fact: Answered) -> str | None:
     """Compare confirmed data with the fold of the log."""
     request, response = fact.arrived.request, fact.response
     if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
@@ -202,7 +201,7 @@ def durable_before_answered(world: World, fact: Answered) -> str | None:
 
 
 def _is_told_what_it_has(
-    world: World, group: ConsumerGroup, request: SyncGroupRequest, response: SyncGroupResponse
+    world: BaseWorld, group: ConsumerGroup, request: SyncGroupRequest, response: SyncGroupResponse
 ) -> str | None:
     """Compare the assignment of a classic member in a consumer group with the log."""
     member = group.members.get(request.member_id)
@@ -222,7 +221,7 @@ def _is_told_what_it_has(
 
 
 def _commit_is_stored(
-    world: World, request: OffsetCommitRequest, response: OffsetCommitResponse
+    world: BaseWorld, request: OffsetCommitRequest, response: OffsetCommitResponse
 ) -> str | None:
     stored = world.ledger.fold.offsets_of(request.group_id)
     asked = {
@@ -246,7 +245,7 @@ def _commit_is_stored(
     " twice.",
     Loaded,
 )
-def reload_is_fold(world: World, fact: Loaded) -> str | None:
+def reload_is_fold(world: BaseWorld, fact: Loaded) -> str | None:
     """Compare a loaded log state with the simulation's own fold."""
     if fact.node.shard.log != world.ledger.fold:
         return "the loaded log state is not the fold of the records"
@@ -260,7 +259,7 @@ def reload_is_fold(world: World, fact: Loaded) -> str | None:
 
 
 @rule("S15", "The log state of the leader is the fold of the records.", Looked)
-def live_is_fold(world: World, _fact: Looked) -> str | None:
+def live_is_fold(world: BaseWorld, _fact: Looked) -> str | None:
     """Compare the leader's log state with the simulation's own fold."""
     node = world.coordinator.ready
     if node is not None and node.shard.log != world.ledger.fold:
@@ -275,7 +274,7 @@ def live_is_fold(world: World, _fact: Looked) -> str | None:
     Decided,
     about=(JoinGroupRequest,),
 )
-def static_return_is_quiet(world: World, fact: Decided) -> str | None:
+def static_return_is_quiet(world: BaseWorld, fact: Decided) -> str | None:
     """Check a group record that was written because a static member came back."""
     event = fact.event
     if not isinstance(event, RequestArrived) or not isinstance(event.request, JoinGroupRequest):
@@ -308,7 +307,7 @@ def static_return_is_quiet(world: World, fact: Decided) -> str | None:
     "Nothing grows without limit: parked requests, pending ids, deadlines, requests in flight.",
     Looked,
 )
-def bounded(world: World, _fact: Looked) -> str | None:
+def bounded(world: BaseWorld, _fact: Looked) -> str | None:
     """Count everything that could pile up."""
     node = world.coordinator.ready
     if node is not None:

@@ -12,7 +12,7 @@ from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 
 @rule(
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "The first record after an assignment is the one at the newest committed offset.",
     Positioned,
 )
-def begins_at_committed(world: World, fact: Positioned) -> str | None:
+def begins_at_committed(world: BaseWorld, fact: Positioned) -> str | None:
     """Compare an application's first offset with the committed one."""
     client, ledger = fact.client, world.ledger
     key = (client.name, client.life, fact.partition)
@@ -38,7 +38,7 @@ def begins_at_committed(world: World, fact: Positioned) -> str | None:
     "Records come only from owned partitions, and without a gap during an ownership.",
     Delivered,
 )
-def contiguous(world: World, fact: Delivered) -> str | None:
+def contiguous(world: BaseWorld, fact: Delivered) -> str | None:
     """Compare records with those before them."""
     client = fact.client
     if fact.partition not in client.application.believes:
@@ -56,7 +56,7 @@ def contiguous(world: World, fact: Delivered) -> str | None:
     "No record is skipped, and after a graceful change none is handed out twice.",
     Delivered,
 )
-def nothing_skipped(world: World, fact: Delivered) -> str | None:
+def nothing_skipped(world: BaseWorld, fact: Delivered) -> str | None:
     """Compare records with those that the group got before."""
     reading = world.ledger.reading(fact.partition)
     if reading.is_tainted:
@@ -76,7 +76,7 @@ def nothing_skipped(world: World, fact: Delivered) -> str | None:
 
 
 @rule("S12", "Every record below an accepted commit was handed out.", Recorded)
-def commits_only_delivered(world: World, fact: Recorded) -> str | None:
+def commits_only_delivered(world: BaseWorld, fact: Recorded) -> str | None:
     """Compare a stored position with the records handed out."""
     for record in fact.records:
         key, value = record.key, record.value
@@ -94,7 +94,7 @@ def commits_only_delivered(world: World, fact: Recorded) -> str | None:
 
 
 @rule("S12", "(records how an ownership ended)", Called)
-def note_end(world: World, fact: Called) -> str | None:
+def note_end(world: BaseWorld, fact: Called) -> str | None:
     """Note whether a partition was given up with everything read of it committed.
 
     A repeated commit that arrives after a newer one moves the position back.

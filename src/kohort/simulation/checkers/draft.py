@@ -22,11 +22,10 @@ from kohort.wire.messages.draft import (
 from kohort.wire.messages.draft_records import DraftGroupKey, DraftGroupValue
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.coordinator import Node
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseNode, BaseWorld
 
 
-def _group(node: Node) -> DraftGroup | None:
+def _group(node: BaseNode) -> DraftGroup | None:
     shard = node.shard
     if not router.is_draft(shard.session, shard.log, GROUP):
         return None
@@ -39,7 +38,7 @@ def _group(node: Node) -> DraftGroup | None:
     Answered,
     about=(DraftHeartbeatRequest,),
 )
-def draft_zombies_are_harmless(world: World, fact: Answered) -> str | None:
+def draft_zombies_are_harmless(world: BaseWorld, fact: Answered) -> str | None:
     """Compare accepted heartbeats with the newest generation."""
     request, response = fact.arrived.request, fact.response
     if not isinstance(response, DraftHeartbeatResponse) or response.error_code != ErrorCode.NONE:
@@ -62,7 +61,7 @@ def draft_zombies_are_harmless(world: World, fact: Answered) -> str | None:
     Looked,
     Decided,
 )
-def draft_bookkeeping(world: World, fact: Looked | Decided) -> str | None:
+def draft_bookkeeping(world: BaseWorld, fact: Looked | Decided) -> str | None:
     """Check parked joins."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     group = _group(node) if node is not None else None
@@ -74,7 +73,7 @@ def draft_bookkeeping(world: World, fact: Looked | Decided) -> str | None:
 
 
 @rule("S5", "Draft: generations and sequences never go back in the log.", Recorded)
-def draft_generations_grow(world: World, fact: Recorded) -> str | None:
+def draft_generations_grow(world: BaseWorld, fact: Recorded) -> str | None:
     """Compare a group's record with the one before it."""
     for record in fact.records:
         key, value = record.key, record.value
@@ -96,7 +95,7 @@ def draft_generations_grow(world: World, fact: Recorded) -> str | None:
     Looked,
     Decided,
 )
-def draft_steady_is_steady(world: World, fact: Looked | Decided) -> str | None:
+def draft_steady_is_steady(world: BaseWorld, fact: Looked | Decided) -> str | None:
     """Check a group that is steady by its own account."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     group = _group(node) if node is not None else None
@@ -112,7 +111,7 @@ def draft_steady_is_steady(world: World, fact: Looked | Decided) -> str | None:
 
 
 @rule("S14", "Draft: a repeated heartbeat removes no consumer.", Decided)
-def draft_repeated_is_harmless(_world: World, fact: Decided) -> str | None:
+def draft_repeated_is_harmless(_world: BaseWorld, fact: Decided) -> str | None:
     """Check the effects of a repeated heartbeat."""
     event = fact.event
     if not isinstance(event, RequestArrived) or not fact.node.is_copy(event.token):
@@ -129,7 +128,7 @@ def draft_repeated_is_harmless(_world: World, fact: Decided) -> str | None:
     Answered,
     about=(DraftJoinGroupRequest,),
 )
-def draft_durable_before_answered(world: World, fact: Answered) -> str | None:
+def draft_durable_before_answered(world: BaseWorld, fact: Answered) -> str | None:
     """Compare the answer to a join with the fold of the log."""
     response = fact.response
     if not isinstance(response, DraftJoinGroupResponse) or response.error_code != ErrorCode.NONE:

@@ -51,7 +51,7 @@ from kohort.wire.messages.draft import (
 )
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 S = DraftMemberState
 Session = DraftMemberSession
@@ -313,7 +313,7 @@ _LOOKS: dict[type, Look[Session]] = {
     Told,
     about=(DraftMemberSession,),
 )
-def draft_member_goes_on(_world: World, told: Told) -> str | None:
+def draft_member_goes_on(_world: BaseWorld, told: Told) -> str | None:
     """Compare the consumer after an event with the one before."""
     return look_at(told, _LOOKS)
 
@@ -324,7 +324,7 @@ def draft_member_goes_on(_world: World, told: Told) -> str | None:
     Told,
     about=(DraftMemberSession,),
 )
-def draft_joins_with_its_topics(_world: World, told: Told) -> str | None:
+def draft_joins_with_its_topics(_world: BaseWorld, told: Told) -> str | None:
     """Check the subscription of a join."""
     topics = cast("DraftMemberSession", told.effects.session).topics
     for send in told.effects.sends:

@@ -36,7 +36,7 @@ from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetDeleteReques
 
 if TYPE_CHECKING:
     from kohort.group.coordinator.shard import Shard
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 Arrived: TypeAlias = RequestArrived[Any]
 NONE, PREPARE = DraftState.NONE, DraftState.PREPARE_FOR_REBALANCE
@@ -113,7 +113,7 @@ _EXPECT: dict[type, Callable[[DraftGroup, Arrived, Stepped], int]] = {
     Stepped,
     about=tuple(_EXPECT),
 )
-def draft_answered_by_the_rules(_world: World, step: Stepped) -> str | None:
+def draft_answered_by_the_rules(_world: BaseWorld, step: Stepped) -> str | None:
     """Compare an answer with the rules for the request and the group before it."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
@@ -147,7 +147,7 @@ def draft_answered_by_the_rules(_world: World, step: Stepped) -> str | None:
     Stepped,
     about=(DeleteGroupsRequest,),
 )
-def draft_deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
+def draft_deleted_by_the_rules(_world: BaseWorld, step: Stepped) -> str | None:
     """Check each group that a request deletes."""
     event = step.event
     if not isinstance(event, RequestArrived) or not isinstance(event.request, DeleteGroupsRequest):
@@ -174,7 +174,7 @@ def draft_deleted_by_the_rules(_world: World, step: Stepped) -> str | None:
     Stepped,
     about=(DraftHeartbeatRequest, DraftJoinGroupRequest, OffsetCommitRequest),
 )
-def draft_sessions_are_renewed(world: World, step: Stepped) -> str | None:
+def draft_sessions_are_renewed(world: BaseWorld, step: Stepped) -> str | None:
     """Check the session of a consumer whose heartbeat, commit or join was accepted."""
     event = step.event
     if not isinstance(event, RequestArrived) or step.session.lifecycle is not Lifecycle.READY:
@@ -209,7 +209,7 @@ def draft_sessions_are_renewed(world: World, step: Stepped) -> str | None:
     Stepped,
     about=(Tick,),
 )
-def draft_time_is_kept(world: World, step: Stepped) -> str | None:
+def draft_time_is_kept(world: BaseWorld, step: Stepped) -> str | None:
     """Check the effect of the deadline that was handled."""
     earliest = step.session.deadlines.next() if isinstance(step.event, Tick) else None
     if earliest is None or earliest[0] > world.engine.now:
@@ -244,7 +244,7 @@ def draft_time_is_kept(world: World, step: Stepped) -> str | None:
     Stepped,
     about=(DraftJobDone,),
 )
-def draft_jobs_count(_world: World, step: Stepped) -> str | None:
+def draft_jobs_count(_world: BaseWorld, step: Stepped) -> str | None:
     """Check the effects of a job."""
     event = step.event
     if not isinstance(event, DraftJobDone):
@@ -276,7 +276,7 @@ def _wanted(group: DraftGroup | None) -> object:
     Stepped,
     about=(DraftJoinGroupRequest, DraftJobDone, Tick, TopicsChanged),
 )
-def draft_jobs_are_asked_for(_world: World, step: Stepped) -> str | None:
+def draft_jobs_are_asked_for(_world: BaseWorld, step: Stepped) -> str | None:
     """Look for groups that begin to assign, or assign for a new input."""
     groups = step.node.shard.session.draft_groups
     if step.session.draft_groups is groups:
@@ -293,7 +293,7 @@ def draft_jobs_are_asked_for(_world: World, step: Stepped) -> str | None:
 
 
 @rule("S18", "Draft: a group that waits for joins has a deadline.", Stepped)
-def draft_waiting_ends(_world: World, step: Stepped) -> str | None:
+def draft_waiting_ends(_world: BaseWorld, step: Stepped) -> str | None:
     """Look for groups that are stuck."""
     session = step.node.shard.session
     if step.session.draft_groups is session.draft_groups:
@@ -326,7 +326,7 @@ def _is_outdated(shard: Shard, group_id: str) -> bool:
     Loaded,
     about=(TopicsChanged, NoneType),
 )
-def draft_topics_are_followed(_world: World, fact: Stepped | Loaded) -> str | None:
+def draft_topics_are_followed(_world: BaseWorld, fact: Stepped | Loaded) -> str | None:
     """Check the group when topics have changed, and after a load."""
     shard = fact.node.shard
     if shard.session.lifecycle is not Lifecycle.READY:

@@ -10,8 +10,7 @@ from kohort.simulation.rules import rule
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.client import Client
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseClient, BaseWorld
 
 # How long a removed member may take to ask for membership again.
 _BACK_MS = 120_000
@@ -21,19 +20,19 @@ _EVENTS_PER_MINUTE = 2_000
 _BURST_MINUTES = 5
 
 
-def wanting(world: World) -> list[Client]:
+def wanting(world: BaseWorld) -> list[BaseClient]:
     """Return the members that run and want partitions."""
     return [c for c in world.living() if not c.application.closing and c.application.wants]
 
 
-def is_converged(world: World) -> bool:
+def is_converged(world: BaseWorld) -> bool:
     """Whether all members are at rest with their assignments, and all records are read."""
     if world.coordinator.ready is None or world.restarting or not _at_rest(world):
         return False
     return _unread(world) is None and _owned(world) is None
 
 
-def _at_rest(world: World) -> bool:
+def _at_rest(world: BaseWorld) -> bool:
     group = world.view()
     if group is None or not (group.is_settled or not group.members):
         return False
@@ -47,7 +46,7 @@ def _at_rest(world: World) -> bool:
     )
 
 
-def _owned(world: World) -> str | None:
+def _owned(world: BaseWorld) -> str | None:
     """Return what is wrong with the ownership of subscribed partitions."""
     clients = wanting(world)
     topics = frozenset().union(*(client.application.topics for client in clients))
@@ -63,7 +62,7 @@ def _owned(world: World) -> str | None:
     return f"two members own {shown(twice)}" if twice else None
 
 
-def _unread(world: World) -> str | None:
+def _unread(world: BaseWorld) -> str | None:
     """Return records of subscribed topics that were never handed out."""
     topics = frozenset().union(*(client.application.topics for client in wanting(world)))
     for partition in world.topics.partitions(topics - world.unseen):
@@ -75,7 +74,7 @@ def _unread(world: World) -> str | None:
 
 
 @rule("L3", "Once faults have stopped, all members come to rest.", Settled)
-def nobody_on_the_way(world: World, fact: Settled) -> str | None:
+def nobody_on_the_way(world: BaseWorld, fact: Settled) -> str | None:
     """Look for members that are still joining, leaving or being called, or die again and again."""
     if world.restarting:
         return f"{min(world.restarting)} dies again and again after {fact.bound_ms} ms of calm"
@@ -87,13 +86,13 @@ def nobody_on_the_way(world: World, fact: Settled) -> str | None:
 
 
 @rule("L2", "Once faults have stopped, every subscribed partition has one owner.", Settled)
-def everything_owned(world: World, _fact: Settled) -> str | None:
+def everything_owned(world: BaseWorld, _fact: Settled) -> str | None:
     """Look for partitions without an owner."""
     return _owned(world)
 
 
 @rule("L1", "Once faults have stopped, the group converges within a computed bound.", Settled)
-def converges(world: World, fact: Settled) -> str | None:
+def converges(world: BaseWorld, fact: Settled) -> str | None:
     """Check whether the group has converged."""
     if is_converged(world):
         return None
@@ -103,7 +102,7 @@ def converges(world: World, fact: Settled) -> str | None:
 
 
 @rule("L4", "Once faults have stopped, few rebalances are enough.", Settled)
-def few_rebalances(world: World, _fact: Settled) -> str | None:
+def few_rebalances(world: BaseWorld, _fact: Settled) -> str | None:
     """Count the generations that began in calm."""
     begun = world.ledger.generations - world.ledger.generations_at_calm
     allowed = 6 + 4 * len(world.plans)
@@ -115,7 +114,7 @@ def few_rebalances(world: World, _fact: Settled) -> str | None:
     "A cooperative member goes on reading partitions that do not move.",
     Looked,
 )
-def keeps_reading(world: World, _fact: Looked) -> str | None:
+def keeps_reading(world: BaseWorld, _fact: Looked) -> str | None:
     """Look for members that may not read their partitions."""
     for client in world.living():
         machine, application = client.machine, client.application
@@ -130,7 +129,7 @@ def keeps_reading(world: World, _fact: Looked) -> str | None:
 
 
 @rule("L8", "No storm: events stay in proportion to members and time.", Looked)
-def no_storm(world: World, _fact: Looked) -> str | None:
+def no_storm(world: BaseWorld, _fact: Looked) -> str | None:
     """Count events, with room for bursts."""
     minutes = world.engine.now / 60_000
     allowed = _EVENTS_PER_MINUTE * len(world.plans) * (minutes + _BURST_MINUTES)
@@ -140,7 +139,7 @@ def no_storm(world: World, _fact: Looked) -> str | None:
 
 
 @rule("L6", "Closing ends, even without answers.", Looked)
-def closing_ends(world: World, _fact: Looked) -> str | None:
+def closing_ends(world: BaseWorld, _fact: Looked) -> str | None:
     """Look for members that have been closing for too long."""
     now = world.engine.now
     for client in world.living():
@@ -157,7 +156,7 @@ def closing_ends(world: World, _fact: Looked) -> str | None:
 
 
 @rule("L7", "A removed member soon asks for membership again.", Looked)
-def comes_back(world: World, _fact: Looked) -> str | None:
+def comes_back(world: BaseWorld, _fact: Looked) -> str | None:
     """Look for members without a membership for long, though nothing prevents one."""
     now = world.engine.now
     for (name, life), since in sorted(world.ledger.lost_at.items()):

@@ -67,7 +67,7 @@ from kohort.wire.messages.membership import (
 )
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 S = ClassicMemberState
 
@@ -462,7 +462,7 @@ _LOOKS: dict[type, Look[MemberSession]] = {
     Told,
     about=(MemberSession,),
 )
-def member_goes_on(_world: World, told: Told) -> str | None:
+def member_goes_on(_world: BaseWorld, told: Told) -> str | None:
     """Compare the member after an event with the one before."""
     return look_at(told, _LOOKS)
 
@@ -473,7 +473,7 @@ def member_goes_on(_world: World, told: Told) -> str | None:
     Told,
     about=(MemberSession,),
 )
-def joins_with_its_topics(_world: World, told: Told) -> str | None:
+def joins_with_its_topics(_world: BaseWorld, told: Told) -> str | None:
     """Check the subscription of a JoinGroup."""
     for send in told.effects.sends:
         after = cast("MemberSession", told.effects.session)

@@ -13,7 +13,7 @@ from kohort.simulation.groups.facts import Refused, Told
 from kohort.simulation.rules import rule
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseWorld
 
 S = TypeVar("S", bound=Session)
 # Compares a member before and after an event, and returns what is wrong.
@@ -83,7 +83,7 @@ def says_it_leaves(told: Told) -> bool:
     " has failed; nothing else refuses these calls.",
     Refused,
 )
-def calls_are_allowed(_world: World, refused: Refused) -> str | None:
+def calls_are_allowed(_world: BaseWorld, refused: Refused) -> str | None:
     """Check refused calls."""
     client = refused.client
     is_over = client.application.closing or client.machine.state.name in client.protocol.fatal

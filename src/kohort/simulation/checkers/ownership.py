@@ -12,15 +12,14 @@ from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.membership import JoinGroupRequest
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.client import Client
+    from kohort.simulation.groups.base import BaseClient, BaseWorld
     from kohort.simulation.groups.views import GroupView
-    from kohort.simulation.groups.world import World
 
 
 _JOINS = (JoinGroupRequest, DraftJoinGroupRequest)
 
 
-def _is_current(group: GroupView, client: Client) -> bool:
+def _is_current(group: GroupView, client: BaseClient) -> bool:
     machine = client.machine
     return group.is_current(machine.member_id, machine.generation_id)
 
@@ -38,7 +37,7 @@ def shown(partitions: frozenset[TopicPartition] | set[TopicPartition]) -> str:
     Decided,
     Looked,
 )
-def single_owner(world: World, fact: Called | Decided | Looked) -> str | None:
+def single_owner(world: BaseWorld, fact: Called | Decided | Looked) -> str | None:
     """Compare the partitions of the applications of present members."""
     if isinstance(fact, Called) and fact.change is not Ownership.ASSIGNED:
         return None
@@ -66,7 +65,7 @@ def single_owner(world: World, fact: Called | Decided | Looked) -> str | None:
     "A partition goes to its new owner only after the old one, if a member, gave it up.",
     Called,
 )
-def revoke_before_assign(world: World, fact: Called) -> str | None:
+def revoke_before_assign(world: BaseWorld, fact: Called) -> str | None:
     """Check, when a call assigns partitions, that no other member has them."""
     if fact.change is not Ownership.ASSIGNED or not fact.begins:
         return None
@@ -90,7 +89,7 @@ def revoke_before_assign(world: World, fact: Called) -> str | None:
     Moved,
     Looked,
 )
-def owns_what_was_given(world: World, fact: Moved | Looked) -> str | None:
+def owns_what_was_given(world: BaseWorld, fact: Moved | Looked) -> str | None:
     """Compare members at rest with the coordinator's records."""
     clients = [fact.client] if isinstance(fact, Moved) else world.living()
     group: GroupView | None = None
@@ -114,7 +113,7 @@ def owns_what_was_given(world: World, fact: Moved | Looked) -> str | None:
     "An eager member, and one of the draft protocol, owns nothing when it joins.",
     Moved,
 )
-def eager_members_join_empty(_world: World, fact: Moved) -> str | None:
+def eager_members_join_empty(_world: BaseWorld, fact: Moved) -> str | None:
     """Check the partitions of an eager member's application when it joins."""
     if not fact.sends or not fact.client.is_eager:
         return None
@@ -130,7 +129,7 @@ def eager_members_join_empty(_world: World, fact: Moved) -> str | None:
     " overlap.",
     Called,
 )
-def legal_calls(_world: World, fact: Called) -> str | None:
+def legal_calls(_world: BaseWorld, fact: Called) -> str | None:
     """Compare a call that begins with what the application believes."""
     if not fact.begins:
         return None
@@ -149,7 +148,7 @@ def legal_calls(_world: World, fact: Called) -> str | None:
     "The partitions that a member claims are those that its application got.",
     Looked,
 )
-def belief_is_knowledge(world: World, _fact: Looked) -> str | None:
+def belief_is_knowledge(world: BaseWorld, _fact: Looked) -> str | None:
     """Compare application and machine while no call is open."""
     for client in world.living():
         application, machine = client.application, client.machine

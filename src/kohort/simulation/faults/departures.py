@@ -15,8 +15,7 @@ from kohort.group.member.events import CoordinatorLost
 from kohort.values import replace
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.client import Client
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseClient, BaseWorld
     from kohort.simulation.runs.scenario import Fault
 
 _BACK_MS = 30_000
@@ -30,13 +29,13 @@ _FOUND_AGAIN_MS = 10_000
 BEATS = ("Heartbeat", "DraftHeartbeat", "ConsumerGroupHeartbeat")
 
 
-def client_of(world: World, each: Fault) -> Client | None:
+def client_of(world: BaseWorld, each: Fault) -> BaseClient | None:
     """Return the target of a fault, None when no member is running."""
     client = world.members.get(each.target)
     return client if client is not None and client.alive else None
 
 
-def leave(world: World, each: Fault) -> None:
+def leave(world: BaseWorld, each: Fault) -> None:
     """An application makes several calls at once: "unsubscribe", "subscribe", "close", with "+"."""
     client = client_of(world, each)
     if client is None or client.application.closing:
@@ -52,7 +51,7 @@ def leave(world: World, each: Fault) -> None:
     world.engine.after(_BACK_MS, None, world.restart, each.target)
 
 
-def leave_slowly(world: World, each: Fault) -> None:
+def leave_slowly(world: BaseWorld, each: Fault) -> None:
     """The same with a listener that is slow, so that the calls meet a member that is leaving."""
     client = client_of(world, each)
     if client is not None:
@@ -60,7 +59,7 @@ def leave_slowly(world: World, each: Fault) -> None:
         leave(world, each)
 
 
-def leave_lost(world: World, each: Fault) -> None:
+def leave_lost(world: BaseWorld, each: Fault) -> None:
     """The same without a coordinator: connections break, and maybe look-ups fail."""
     client = client_of(world, each)
     if client is not None:
@@ -71,7 +70,7 @@ def leave_lost(world: World, each: Fault) -> None:
         leave(world, each)
 
 
-def leave_refused(world: World, each: Fault) -> None:
+def leave_refused(world: BaseWorld, each: Fault) -> None:
     """Leave slowly, and the next heartbeat is answered that this member may not be in the group."""
     client = client_of(world, each)
     if client is not None:
@@ -79,7 +78,7 @@ def leave_refused(world: World, each: Fault) -> None:
         refuse(client, ErrorCode.GROUP_AUTHORIZATION_FAILED, *BEATS)
 
 
-def leave_beating(world: World, each: Fault) -> None:
+def leave_beating(world: BaseWorld, each: Fault) -> None:
     """An application leaves with a heartbeat in flight, which gets an error (`detail`)."""
     client = client_of(world, each)
     if client is not None:
@@ -88,7 +87,7 @@ def leave_beating(world: World, each: Fault) -> None:
         refuse(client, ErrorCode[each.detail], *BEATS)
 
 
-def leave_early(world: World, each: Fault) -> None:
+def leave_early(world: BaseWorld, each: Fault) -> None:
     """A process ends, starts again, and leaves before or just after its join is answered."""
     client = client_of(world, each)
     if client is not None:
@@ -97,7 +96,7 @@ def leave_early(world: World, each: Fault) -> None:
         world.engine.after(_RESTART_MS + each.lasts_ms, None, leave, world, each)
 
 
-def stall_unheard(world: World, each: Fault) -> None:
+def stall_unheard(world: BaseWorld, each: Fault) -> None:
     """An application changes its subscription (`detail`), and then does not poll for too long.
 
     Before the member notices that, its connections die silently, and the application comes back
@@ -113,12 +112,12 @@ def stall_unheard(world: World, each: Fault) -> None:
     world.engine.after(longest * 3 // 4 - _BEFORE_MS, client, _fall_silent, client)
 
 
-def _fall_silent(client: Client) -> None:
+def _fall_silent(client: BaseClient) -> None:
     if not client.world.calm:
         client.fall_silent()
 
 
-def refused_in_call(world: World, each: Fault) -> None:
+def refused_in_call(world: BaseWorld, each: Fault) -> None:
     """The same during a slow call that assigns partitions."""
     client = client_of(world, each)
     if client is not None:
@@ -126,13 +125,13 @@ def refused_in_call(world: World, each: Fault) -> None:
         _slow_down(client)
 
 
-def refuse(client: Client, code: ErrorCode, *kinds: str) -> None:
+def refuse(client: BaseClient, code: ErrorCode, *kinds: str) -> None:
     """Let the member's next request of each of these kinds be answered with an error."""
     if not client.world.calm:
         for node in client.world.coordinator.nodes:
             node.answers.update({f"{client.name} {kind}Request": code for kind in kinds})
 
 
-def _slow_down(client: Client) -> None:
+def _slow_down(client: BaseClient) -> None:
     application = client.application
     application.slow_ms = max(application.slow_ms, _SLOW_MS)

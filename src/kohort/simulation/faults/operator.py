@@ -9,14 +9,13 @@ from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.groups.protocols import CLASSIC, MIGRATION
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.client import Client
-    from kohort.simulation.groups.world import World
+    from kohort.simulation.groups.base import BaseClient, BaseWorld
 
 # The assignors that the operator may add, in order of preference.
 _KNOWN = ("cooperative-sticky", "roundrobin", "range")
 
 
-def remedy(client: Client, error: KohortError) -> None:
+def remedy(client: BaseClient, error: KohortError) -> None:
     """Reconfigure a member so that its group accepts its next life.
 
     A group that may not change its protocol refuses members of the other one. And a coordinator
@@ -37,12 +36,12 @@ def remedy(client: Client, error: KohortError) -> None:
         world.change_plan(client.name, assignors=assignors)
 
 
-def _listed(world: World) -> set[str]:
+def _listed(world: BaseWorld) -> set[str]:
     """The assignors in the configuration of some member."""
     return {name for plan in world.plans.values() for name in plan.assignors}
 
 
-def _in_use(world: World) -> set[str]:
+def _in_use(world: BaseWorld) -> set[str]:
     """The assignor that the group uses according to a tool, even if no member lists it now."""
     node = world.coordinator.ready
     stored = node.shard.log.groups.get(GROUP) if node is not None else None

@@ -31,7 +31,7 @@ from kohort.wire.messages.offsets import (
 )
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.coordinator import Node
+    from kohort.simulation.groups.base import BaseNode
     from kohort.simulation.groups.world import World
 
 OTHER = "tools"
@@ -62,7 +62,7 @@ def send_stranger(world: World, kind: str, name: str) -> None:
     leader.receive(connection, pending)
 
 
-def _claims(request: Message, world: World, leader: Node) -> bool:
+def _claims(request: Message, world: World, leader: BaseNode) -> bool:
     """Whether a request would turn the members' group into one of another protocol.
 
     It would stay one until it is deleted (D16), and lock the members out, which is not interesting.

@@ -28,6 +28,7 @@ from kohort.simulation.chance import Stream
 from kohort.simulation.faults.departures import BEATS, refuse
 from kohort.simulation.faults.operator import remedy
 from kohort.simulation.groups import positions
+from kohort.simulation.groups.base import BaseApplication, BaseClient
 from kohort.simulation.groups.facts import Called, Committing, Delivered, Positioned
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.codec.schema import Message
@@ -36,28 +37,15 @@ from kohort.wire.messages.offsets import OffsetCommitResponse, OffsetFetchRespon
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kohort.simulation.groups.client import Client
-
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 _RETRY_MS = 100
 _COMMIT_PATIENCE_MS = 60_000
 
 
-class Application:
-    """The application that uses a member.
+class Application(BaseApplication):
+    """The application that uses a member."""
 
-    Attributes:
-        believes: Partitions that it owns, according to its listener.
-        positions: Offset of the next record to read; None while it is looked up.
-        consumed: Offset after the last consumed record.
-        stored: Offsets that it knows to be committed.
-        paused: Partitions that it has paused.
-        stalled_until: Until when it does not poll.
-        listener: How the listener ends its next calls: "" returns, "raises", "commits", "rejoins";
-            "is refused": the group refuses its member meanwhile.
-    """
-
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: BaseClient) -> None:
         self.client = client
         self.believes: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, int | None] = {}
@@ -265,7 +253,7 @@ class Application:
         world = self.client.world
         if world.tracing:
             verb = "begins" if begins else "ended"
-            world.trace.call(world.engine.now, self.client, change, partitions, verb)
+            world.trace.call(world.engine.now, self.client.name, change, partitions, verb)
         if not begins or change is Ownership.ASSIGNED:
             world.owned(self.client, change, partitions, begins)
         if world.checking:
@@ -344,7 +332,7 @@ class Application:
                 self.positions[partition] = until
                 delivered = True
                 if world.tracing:
-                    world.trace.records(world.engine.now, client, partition, position, until)
+                    world.trace.records(world.engine.now, client.name, partition, position, until)
                 if world.checking:
                     world.check(Delivered(client, partition, position, until))
         if delivered:

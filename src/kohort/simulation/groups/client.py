@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode, KohortError, LocalProtocolError
 from kohort.group.assignors import ClusterView
@@ -26,6 +25,7 @@ from kohort.group.member.events import (
 )
 from kohort.simulation.chance import Stream
 from kohort.simulation.faults.garbage import spoiled
+from kohort.simulation.groups.base import REQUEST_TIMEOUT_MS, BaseClient, BaseNode, BaseWorld
 from kohort.simulation.groups.facts import Moved, Refused, Told
 from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.groups.network import Connection, Done, Pending
@@ -41,12 +41,6 @@ from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftHeartbeatRequest, DraftJoinGroupRequest
 from kohort.wire.messages.membership import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 
-if TYPE_CHECKING:
-    from kohort.simulation.groups.application import Application
-    from kohort.simulation.groups.coordinator import Node
-    from kohort.simulation.groups.world import World
-
-REQUEST_TIMEOUT_MS = 30_000
 _NAMES_MS = 5
 _ASKING_MS = 1
 _RETRY_MS = 500
@@ -64,23 +58,10 @@ _BETWEEN = frozenset({"REVOKING", "PREPARING_REBALANCE", "COMPLETING_REBALANCE",
 _PARKED = (JoinGroupRequest, SyncGroupRequest, DraftJoinGroupRequest)
 
 
-class Client:
-    """One process with one member: from its start to its end.
+class Client(BaseClient):
+    """One process with one member: from its start to its end."""
 
-    Attributes:
-        name: Its name, the same for all lives of it.
-        life: Number of this life.
-        alive: Whether it runs.
-        paused_until: Until when it is suspended.
-        up_blocked_until: Until when nothing that it sends arrives.
-        down_blocked_until: Until when nothing sent to it arrives.
-        breaks_computing: Whether its connections break when it computes its group's assignment.
-        on_beat: Called as soon as the next heartbeat is in flight; None: nothing.
-        machine: The member.
-        application: The application that uses it.
-    """
-
-    def __init__(self, world: World, plan: MemberPlan, life: int) -> None:
+    def __init__(self, world: BaseWorld, plan: MemberPlan, life: int) -> None:
         self.name = plan.name
         self.plan = plan
         self.life = life
@@ -103,7 +84,7 @@ class Client:
         self._rate = 1_000_000 + plan.drift_ppm
         self._offset = chance.between(0, 1_000_000_000)
         self._armed = -1
-        self._node: Node | None = None
+        self._node: BaseNode | None = None
         self._connections: dict[str, Connection] = {}
         self._opened = 0
         self._sent = 0
@@ -111,7 +92,7 @@ class Client:
         self._counts: dict[str, int] | None = None
         self.metadata: dict[str, int] = world.topics.counts()
         self.looks_at_old_leader = False
-        self.application: Application = world.application(self)
+        self.application = world.application(self)
 
     # ------------------------------------------------------------------------------- time
 
@@ -182,7 +163,7 @@ class Client:
         if world.checking:
             world.check(Told(self, event, session, effects, now))
         if world.tracing:
-            world.trace.member(world.engine.now, self, event, effects)
+            world.trace.member(world.engine.now, self.name, machine, event, effects)
         self._do(effects, before[1], changed)
 
     def _do(self, effects: Effects[object], before: int, changed: bool) -> None:
@@ -309,7 +290,7 @@ class Client:
         if world.repeat_next:
             world.repeat(connection, pending)
 
-    def connection_lost(self, node: Node) -> None:
+    def connection_lost(self, node: BaseNode) -> None:
         """The node at the other end died."""
         for connection in list(self._connections.values()):
             if connection.node is node:

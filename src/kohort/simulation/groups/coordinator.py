@@ -7,7 +7,7 @@ clock that the simulation controls.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from kohort.broker.coordination.jobs import regex_error
 from kohort.errors import ErrorCode
@@ -23,6 +23,7 @@ from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard, ShardSession
 from kohort.group.effects import Effects
+from kohort.simulation.groups.base import BaseCoordinator, BaseNode, BaseWorld
 from kohort.simulation.groups.facts import Answered, Decided, Loaded, Stepped
 from kohort.simulation.groups.jobs import Job, do_job, may_fail
 from kohort.simulation.groups.network import Connection, Pending
@@ -33,9 +34,6 @@ from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.draft import DraftJoinGroupRequest
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
-
-if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
 
 # Time of day at the start of every run, in milliseconds since 1970.
 WALL_MS = 1_357_000_000_000
@@ -51,22 +49,16 @@ _PARKED = (
 _TICKS_MAX = 1_000
 
 
-class Node:
+class Node(BaseNode):
     """A broker that coordinates the group, did so, or may do so.
 
     Attributes:
-        name: Its name in traces.
-        alive: Whether the process runs.
-        paused_until: Until when it is suspended.
         epoch: The leader epoch that it believes to have; appends under an old one fail.
-        shard: The machine.
-        crash_at: Where to die at its next work; empty: nowhere.
         refuse_appends: The code with which the log refuses the next append; None: it does not.
-        answers: For each type of request, the error to answer the next one with; with the name of a
-            member in front, only requests of that member.
+        wall_skew_ms: How far its time of day is ahead.
     """
 
-    def __init__(self, name: str, world: World) -> None:
+    def __init__(self, name: str, world: BaseWorld) -> None:
         self.name = name
         self.alive = True
         self.paused_until = 0
@@ -126,7 +118,7 @@ class Node:
             self.crash(world.CRASH_RESTART_MS)
             return
         if world.tracing:
-            world.trace.coordinator(world.engine.now, self, event, effects)
+            world.trace.coordinator(world.engine.now, self.name, event, effects)
         if self.crash_at and self._dies(effects):
             return
         if effects.records and not self._append(event, effects):
@@ -321,15 +313,15 @@ class Node:
         self._world.coordinator.node_is_back(self)
 
 
-class Coordinator:
+class Coordinator(BaseCoordinator):
     """The choice of the coordinating node, by the cluster's controller."""
 
     # How long until a dead or lost leader is replaced.
     DETECTION_MS = 500
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: BaseWorld) -> None:
         self._world = world
-        self.nodes = (Node("broker-1", world), Node("broker-2", world))
+        self.nodes: tuple[Node, Node] = (Node("broker-1", world), Node("broker-2", world))
         self.leader: Node | None = self.nodes[0]
         self.failovers = 0
         # Topics deleted while no node was up.
@@ -371,7 +363,7 @@ class Coordinator:
         if old.epoch == epoch and old is not self.leader:
             old.demote(None, ErrorCode.NOT_COORDINATOR)
 
-    def node_died(self, node: Node) -> None:
+    def node_died(self, node: BaseNode) -> None:
         """Let the other node lead soon."""
         if node is self.leader:
             self.leader = None
@@ -387,16 +379,16 @@ class Coordinator:
             self.leader = alive[-1]
             alive[-1].load(self._world.log.leader_epoch, 100)
 
-    def node_is_back(self, _node: Node) -> None:
+    def node_is_back(self, _node: BaseNode) -> None:
         """Let the node lead if there is no leader."""
         self._elect()
 
-    def drop_connections(self, node: Node) -> None:
+    def drop_connections(self, node: BaseNode) -> None:
         """Tell every client that its connection to a node is gone."""
         for client in self._world.living():
             client.connection_lost(node)
 
-    def loaded(self, node: Node) -> None:
+    def loaded(self, node: BaseNode) -> None:
         """A leader is ready: tell it what happened meanwhile."""
         if self.untold and node is self.leader:
             topics = frozenset(self.untold - self._world.topics.present.keys())

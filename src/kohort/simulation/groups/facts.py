@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from kohort.group.coordinator.state import LogState, ShardSession
     from kohort.group.effects import Effects
     from kohort.group.member.events import MemberEvent
-    from kohort.simulation.groups.client import Client
-    from kohort.simulation.groups.coordinator import Node
+    from kohort.simulation.groups.base import BaseClient, BaseNode
 
 
 class Answered(Struct):
@@ -36,7 +35,7 @@ class Answered(Struct):
         repeated: Whether the same request was answered before.
     """
 
-    node: Node
+    node: BaseNode
     arrived: RequestArrived[Message]
     response: Message
     repeated: bool
@@ -50,7 +49,7 @@ class Answered(Struct):
 class Recorded(Struct):
     """Records were appended to the group log, and applied."""
 
-    node: Node
+    node: BaseNode
     records: tuple[GroupRecord, ...]
 
     @property
@@ -63,7 +62,7 @@ class Recorded(Struct):
 class Decided(Struct):
     """The coordinator handled an event, and its session may have changed."""
 
-    node: Node
+    node: BaseNode
     event: ShardEvent
     effects: Effects[ShardSession]
 
@@ -85,7 +84,7 @@ class Stepped(Struct):
         group: The classic group that was looked up last, by its id: several rules need it.
     """
 
-    node: Node
+    node: BaseNode
     event: ShardEvent
     session: ShardSession
     log: LogState
@@ -108,7 +107,7 @@ class Loaded(Struct):
 
     about: ClassVar[type] = NoneType
 
-    node: Node
+    node: BaseNode
     observed: tuple[GroupEvent, ...]
 
 
@@ -123,7 +122,7 @@ class Moved(Struct):
 
     about: ClassVar[type] = NoneType
 
-    client: Client
+    client: BaseClient
     sends: tuple[Message, ...]
     observed: tuple[GroupEvent, ...]
 
@@ -139,7 +138,7 @@ class Told(Struct):
         now: The time by its own clock.
     """
 
-    client: Client
+    client: BaseClient
     event: MemberEvent
     before: object
     effects: Effects[object]
@@ -161,7 +160,7 @@ class Refused(Struct):
 
     about: ClassVar[type] = NoneType
 
-    client: Client
+    client: BaseClient
     event: MemberEvent
 
 
@@ -177,7 +176,7 @@ class Called(Struct):
 
     about: ClassVar[type] = NoneType
 
-    client: Client
+    client: BaseClient
     change: Ownership
     partitions: frozenset[TopicPartition]
     begins: bool
@@ -195,7 +194,7 @@ class Delivered(Struct):
 
     about: ClassVar[type] = NoneType
 
-    client: Client
+    client: BaseClient
     partition: TopicPartition
     first: int
     end: int
@@ -206,7 +205,7 @@ class Positioned(Struct):
 
     about: ClassVar[type] = NoneType
 
-    client: Client
+    client: BaseClient
     partition: TopicPartition
     offset: int
 
@@ -216,7 +215,7 @@ class Committing(Struct):
 
     about: ClassVar[type] = NoneType
 
-    client: Client
+    client: BaseClient
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 

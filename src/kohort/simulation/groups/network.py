@@ -9,20 +9,37 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from math import log
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct
 
 from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Engine, Process
 from kohort.simulation.runs.scenario import Weather
 from kohort.wire.codec.schema import Message
 
-if TYPE_CHECKING:
-    from kohort.simulation.engine import Engine
-    from kohort.simulation.groups.client import Client
-    from kohort.simulation.groups.coordinator import Node
-
 Done = Callable[[Message | None], None]
+
+
+class Sender(Process, Protocol):
+    """A client's end of a connection.
+
+    Attributes:
+        name: Its name.
+        up_blocked_until: Until when nothing that it sends arrives.
+        down_blocked_until: Until when nothing sent to it arrives.
+    """
+
+    name: str
+    up_blocked_until: int
+    down_blocked_until: int
+
+
+class Receiver(Process, Protocol):
+    """A node's end of a connection."""
+
+    def receive(self, connection: Connection, pending: Pending) -> None:
+        """Handle a request."""
 
 
 class Pending(Struct):
@@ -61,7 +78,7 @@ class Connection:
         "waiting",
     )
 
-    def __init__(self, client: Client, node: Node, delay: Stream) -> None:
+    def __init__(self, client: Sender, node: Receiver, delay: Stream) -> None:
         self.client = client
         self.node = node
         self.is_open = True
@@ -101,7 +118,7 @@ class Network:
         self._seed = seed
         self._losses: dict[str, Stream] = {}
 
-    def connect(self, client: Client, node: Node, name: str) -> Connection:
+    def connect(self, client: Sender, node: Receiver, name: str) -> Connection:
         """Return a new connection; it opens with its first message."""
         return Connection(client, node, Stream(self._seed, "delay", name))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.group.events import Ownership
 from kohort.observe.timeline import OwnershipTimeline
-from kohort.simulation.groups.client import Client
+from kohort.simulation.groups.base import BaseClient
 from kohort.simulation.groups.world import World
 from kohort.types import TopicPartition
 
@@ -27,7 +27,7 @@ class Owners:
         world.listeners.append(self._change)
 
     def _change(
-        self, client: Client, change: Ownership, partitions: frozenset[TopicPartition]
+        self, client: BaseClient, change: Ownership, partitions: frozenset[TopicPartition]
     ) -> None:
         owner = client.name if change is Ownership.ASSIGNED else None
         for partition in sorted(partitions):

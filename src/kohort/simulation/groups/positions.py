@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kohort.errors import KafkaError
+from kohort.simulation.groups.base import BaseClient
 from kohort.types import TopicPartition
 from kohort.wire.messages.offsets import (
     OffsetCommitResponse,
@@ -14,11 +13,8 @@ from kohort.wire.messages.offsets import (
     OffsetFetchResponse,
 )
 
-if TYPE_CHECKING:
-    from kohort.simulation.groups.client import Client
 
-
-def request(client: Client, wanted: list[TopicPartition]) -> OffsetFetchRequest:
+def request(client: BaseClient, wanted: list[TopicPartition]) -> OffsetFetchRequest:
     """Return the request for committed offsets, with the member where the protocol needs it."""
     topics: dict[str, list[int]] = {}
     for partition in wanted:

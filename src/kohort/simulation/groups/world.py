@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias, cast
 
 from kohort.errors import ErrorCode, KohortError
 from kohort.group.assignors import Assignor
@@ -23,8 +24,9 @@ from kohort.group.events import (
 from kohort.simulation.chance import Stream
 from kohort.simulation.engine import Engine
 from kohort.simulation.groups.application import Application
+from kohort.simulation.groups.base import BaseClient, BaseNode, BaseWorld, Observed
 from kohort.simulation.groups.client import Client
-from kohort.simulation.groups.coordinator import Coordinator, Node, make_config
+from kohort.simulation.groups.coordinator import Coordinator, make_config
 from kohort.simulation.groups.facts import Fact, Looked, Recorded
 from kohort.simulation.groups.ledger import GROUP, Ledger
 from kohort.simulation.groups.log import GroupLog
@@ -48,6 +50,9 @@ _LOOKED = Looked()
 _LOOK_EVERY_MS = 60_000
 _LOOK_EVERY_STEPS = 1_000
 
+# Called with a member, a change and its partitions.
+Listener: TypeAlias = Callable[[BaseClient, Ownership, frozenset[TopicPartition]], None]
+
 
 class ViolationError(KohortError):
     """A checker found that a rule is broken.
@@ -65,26 +70,16 @@ class MachineFailedError(KohortError):
     """A machine raised an error: a bug, but not found by a checker."""
 
 
-class World:
+class World(BaseWorld):
     """The complete state of a run.
 
     Attributes:
-        scenario: The scenario.
-        members: The present life of each member, by name.
-        tokens: How many requests the coordinator has seen.
-        checking: Whether there are checkers.
-        tracing: Whether a trace is made.
-        calm: Whether faults have stopped.
         notes: How often each rare event happened.
         failing_jobs: How many of the coordinator's next jobs fail.
-        garbage: Members whose next assignment is invalid, and in which way.
-        unseen: Topics that stay unassigned until the next rebalance: they changed while the group
-            had no leader to notice (KIP-814), or moved from a static member that died before it had
-            asked for the second round, and returned without a rebalance (KIP-345).
-        disturbed_until: When the last fault that excuses delays is over.
+        failing_assignors: Members whose next assignment raises.
+        slow_assignors: Members whose next assignment is slow.
     """
 
-    CRASH_RESTART_MS = 5_000
     process: type[Client] = Client
 
     def __init__(
@@ -127,7 +122,7 @@ class World:
         self.garbage: dict[str, str] = {}
         self.members: dict[str, Client] = {}
         self.plans: dict[str, MemberPlan] = {plan.name: plan for plan in scenario.members}
-        self.listeners: list[Callable[[Client, Ownership, frozenset[TopicPartition]], None]] = []
+        self.listeners: list[Listener] = []
         self.observers: list[Callable[[GroupEvent], None]] = []
         self.last_change_ms = 0
         self.disturbed_until = 0
@@ -146,7 +141,7 @@ class World:
         self._versions: dict[type[Message], int] = {}
         self._jobs: dict[str, Stream] = {}
         self._lookups: dict[str, Stream] = {}
-        self.coordinator = Coordinator(self)
+        self.coordinator: Coordinator = Coordinator(self)
 
     # ------------------------------------------------------------------------------- beginning
 
@@ -196,7 +191,7 @@ class World:
             self.trace.line(self.engine.now, name, "started", f"life {self._lives[name]}")
         client.application.start()
 
-    def assignors_for(self, _client: Client) -> Mapping[str, Assignor]:
+    def assignors_for(self, _client: BaseClient) -> Mapping[str, Assignor]:
         """Return the assignors that a user brings for a process that starts, by name."""
         return self.assignors
 
@@ -213,7 +208,7 @@ class World:
         """Return the members whose process runs, by name."""
         return [client for _, client in sorted(self.members.items()) if client.alive]
 
-    def client_died(self, client: Client) -> None:
+    def client_died(self, client: BaseClient) -> None:
         """Note that a client's partitions have lost their owner without being given up."""
         application = client.application
         for partition in sorted(application.believes):
@@ -229,7 +224,7 @@ class World:
 
     def owned(
         self,
-        client: Client,
+        client: BaseClient,
         change: Ownership,
         partitions: frozenset[TopicPartition],
         _begins: bool,
@@ -241,7 +236,7 @@ class World:
 
     # ------------------------------------------------------------------------------- durations
 
-    def lookup_ms(self, client: Client) -> int:
+    def lookup_ms(self, client: BaseClient) -> int:
         """Return how long a look-up takes."""
         stream = self._lookups.get(client.name)
         if stream is None:
@@ -249,7 +244,7 @@ class World:
             self._lookups[client.name] = stream
         return stream.between(1, 20)
 
-    def job_ms(self, client: Client) -> int:
+    def job_ms(self, client: BaseClient) -> int:
         """Return how long a leader's assignment takes."""
         stream = self._jobs.get(client.name)
         if stream is None:
@@ -276,7 +271,7 @@ class World:
         self.note("job failed")
         return True
 
-    def assignor_fails(self, client: Client) -> bool:
+    def assignor_fails(self, client: BaseClient) -> bool:
         """Whether the next assignment of this leader raises."""
         if client.name in self.failing_assignors:
             self.failing_assignors.discard(client.name)
@@ -381,7 +376,7 @@ class World:
 
     # ------------------------------------------------------------------------------- the ledger
 
-    def recorded(self, node: Node, records: tuple[GroupRecord, ...]) -> None:
+    def recorded(self, node: BaseNode, records: tuple[GroupRecord, ...]) -> None:
         """Records are in the log: check them against the ledger, then update it."""
         if self.checking:
             self.check(Recorded(node, records))
@@ -405,7 +400,7 @@ class World:
             for observer in self.observers:
                 observer(event)
 
-    def observe_coordinator(self, node: Node, effects: Effects[ShardSession]) -> None:
+    def observe_coordinator(self, node: BaseNode, effects: Effects[ShardSession]) -> None:
         """Record the events of the coordinator's machine."""
         if not effects.observed:
             return
@@ -426,20 +421,20 @@ class World:
         node = self.coordinator.ready
         return self._views.of(node.shard) if node is not None else None
 
-    def is_current(self, client: Client) -> bool:
+    def is_current(self, client: BaseClient) -> bool:
         """Whether a client is really a member of the present generation."""
         group = self.view()
         machine = client.machine
         return group is not None and group.is_current(machine.member_id, machine.generation_id)
 
-    def check(self, fact: Fact) -> None:
+    def check(self, fact: Observed) -> None:
         """Run the checkers of a fact.
 
         Raises:
             ViolationError: One of them complains.
         """
         for rule in self._checkers[type(fact), fact.about]:
-            complaint = rule.function(self, fact)
+            complaint = rule.function(self, cast("Fact", fact))
             if complaint is not None:
                 self.fail(rule.name, complaint)
         if self.engine.steps - self._looked_at >= _LOOK_EVERY_STEPS:

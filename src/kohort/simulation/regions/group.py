@@ -6,21 +6,40 @@ elsewhere. Here only the order of revocations and assignments of each of the thr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct
 
 from kohort.region.machines.events import GroupMember
 from kohort.region.machines.records import Partitions, RegionPartition
-
-if TYPE_CHECKING:
-    from kohort.simulation.regions.node import Node
-    from kohort.simulation.regions.world import RegionWorld
+from kohort.simulation.engine import Engine, Process
+from kohort.simulation.regions.parts import Source
+from kohort.simulation.regions.scenario import RegionScenario
 
 SESSION_MS = 6_000
 REBALANCE_MS = 15_000
 _BEAT_MS = 1_000
 _NONE: Partitions = frozenset()
+
+
+class GroupProcess(Process, Protocol):
+    """A process with a member.
+
+    Attributes:
+        member_id: Id of the member; empty when there is none.
+    """
+
+    member_id: str
+
+    @property
+    def client_id(self) -> str:
+        """Client id of its members."""
+
+    def hear_group(self, what: str, partitions: Partitions, member_id: str) -> None:
+        """Take a message of the group, unless it is for an earlier membership."""
+
+    def lose_everything(self) -> None:
+        """The group has removed it."""
 
 
 class Member(Struct):
@@ -37,7 +56,7 @@ class Member(Struct):
     """
 
     id: str
-    node: Node
+    node: GroupProcess
     heard_at: int
     owned: Partitions = _NONE
     revoking: Partitions = _NONE
@@ -48,15 +67,22 @@ class Member(Struct):
 class Group:
     """The coordinator of the group.
 
+    Args:
+        engine: The clock.
+        scenario: The scenario.
+        source: The topic.
+
     Attributes:
         members: The members, by id.
     """
 
-    def __init__(self, world: RegionWorld) -> None:
-        self.world = world
+    def __init__(self, engine: Engine, scenario: RegionScenario, source: Source) -> None:
+        self._engine = engine
+        self._scenario = scenario
+        self._source = source
         self.members: dict[str, Member] = {}
         self._joined = 0
-        world.engine.after(_BEAT_MS, None, self._look)
+        engine.after(_BEAT_MS, None, self._look)
 
     def describe(self) -> tuple[GroupMember, ...]:
         """Return the members as DescribeGroups shows them."""
@@ -64,7 +90,7 @@ class Group:
             GroupMember(each.id, each.node.client_id, "host") for each in self.members.values()
         )
 
-    def beat(self, node: Node) -> None:
+    def beat(self, node: GroupProcess) -> None:
         """A member sends a heartbeat: it joins, learns that it was removed, or goes on."""
         member = self.members.get(node.member_id)
         if member is None:
@@ -81,9 +107,9 @@ class Group:
     @property
     def now(self) -> int:
         """The time."""
-        return self.world.engine.now
+        return self._engine.now
 
-    def leave(self, node: Node) -> None:
+    def leave(self, node: GroupProcess) -> None:
         """A member leaves."""
         self.remove(node.member_id)
 
@@ -92,7 +118,7 @@ class Group:
         if self.members.pop(member_id, None) is not None:
             self._rebalance()
 
-    def gave_up(self, node: Node, partitions: Partitions) -> None:
+    def gave_up(self, node: GroupProcess, partitions: Partitions) -> None:
         """The listener of a member returned; more may be revoked by now."""
         member = self.members.get(node.member_id)
         if member is not None:
@@ -106,7 +132,7 @@ class Group:
         self._rebalance()
 
     def _look(self) -> None:
-        self.world.engine.after(_BEAT_MS, None, self._look)
+        self._engine.after(_BEAT_MS, None, self._look)
         for each in list(self.members.values()):
             is_silent = self.now - each.heard_at > SESSION_MS
             is_slow = bool(each.revoking) and self.now - each.told_at > REBALANCE_MS
@@ -119,7 +145,7 @@ class Group:
     def _target(self) -> dict[str, Partitions]:
         """Assign the partitions evenly; owners keep theirs as far as that is fair."""
         members = sorted(self.members)
-        partitions = self.world.source.partitions
+        partitions = self._source.partitions
         if not members:
             return {}
         most = -(-len(partitions) // len(members))
@@ -141,7 +167,7 @@ class Group:
         target = self._target()
         for each in self.members.values():
             going = each.owned - target[each.id]
-            if self.world.scenario.protocol == "eager":
+            if self._scenario.protocol == "eager":
                 going = each.owned
             going -= each.revoking
             each.has_joined = not (going or each.revoking)
@@ -154,7 +180,7 @@ class Group:
 
     def _move(self) -> None:
         """Assign free partitions to their new owners."""
-        needs_all = self.world.scenario.protocol != "consumer"
+        needs_all = self._scenario.protocol != "consumer"
         if needs_all and not all(each.has_joined for each in self.members.values()):
             return
         target = self._target()
@@ -168,8 +194,6 @@ class Group:
         if any(each.owned - target[each.id] - each.revoking for each in self.members.values()):
             self._rebalance()
 
-    def _tell(self, node: Node, what: str, partitions: Partitions) -> None:
-        engine, member_id = self.world.engine, node.member_id
-        engine.after(
-            self.world.scenario.delay_ms, node, node.hear_group, what, partitions, member_id
-        )
+    def _tell(self, node: GroupProcess, what: str, partitions: Partitions) -> None:
+        engine, member_id = self._engine, node.member_id
+        engine.after(self._scenario.delay_ms, node, node.hear_group, what, partitions, member_id)

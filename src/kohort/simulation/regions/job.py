@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from immutables import Map
 from msgspec import Struct
 
@@ -20,10 +18,8 @@ from kohort.region.machines.events import (
 from kohort.region.machines.operator_session import RESET
 from kohort.region.machines.records import Partitions, RegionPartition
 from kohort.simulation.chance import Stream
+from kohort.simulation.regions.base import BaseNode
 from kohort.simulation.regions.parts import Piece, advanced
-
-if TYPE_CHECKING:
-    from kohort.simulation.regions.node import Node
 
 # Share of the drains whose offsets the group refuses.
 _REFUSED = 0.02
@@ -50,7 +46,7 @@ class Lane(Struct):
 class Job:
     """The part of an operator that runs beside its machine."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: BaseNode) -> None:
         self.node = node
         self.world = node.world
         self.chance = Stream(self.world.scenario.seed, "job", node.name_of_life)

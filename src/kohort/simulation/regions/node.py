@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kohort.region.errors import RegionError
 from kohort.region.machines.coding import encode
 from kohort.region.machines.controller import ControllerConfig, ControllerMachine
@@ -30,11 +28,9 @@ from kohort.region.machines.operator_session import OperatorConfig
 from kohort.region.machines.reader import Reader
 from kohort.region.machines.records import OperatorId, Partitions, RegionRecord, Trimmed
 from kohort.simulation.chance import Stream
+from kohort.simulation.regions.base import BaseNode, BaseRegionWorld
+from kohort.simulation.regions.decisions import ControllerWatch, OperatorWatch
 from kohort.simulation.regions.job import Job
-from kohort.simulation.regions.watching import ControllerWatch, OperatorWatch
-
-if TYPE_CHECKING:
-    from kohort.simulation.regions.world import RegionWorld
 
 _BEAT_MS = 1_000
 _GIVE_UP_MS = 1_500
@@ -42,18 +38,10 @@ _RETRY_MS = 300
 _FETCH_MS = 60
 
 
-class Node:
-    """A process; another life of it is another object with the same name.
+class Node(BaseNode):
+    """A process; another life of it is another object with the same name."""
 
-    Attributes:
-        alive: Whether it runs.
-        paused_until: Until when it is suspended.
-        cut_off: Until when it cannot reach "log", "group" and "sink".
-        skew: The difference of its clock to the true time.
-        dies_at: Whether it dies "before" or "after" its next append of a decision, or in "publish".
-    """
-
-    def __init__(self, world: RegionWorld, number: int, life: int) -> None:
+    def __init__(self, world: BaseRegionWorld, number: int, life: int) -> None:
         scenario = world.scenario
         self.world = world
         self.number = number
@@ -90,7 +78,9 @@ class Node:
             )
         )
         self.operator_watch = OperatorWatch()
-        self._controller_watch = ControllerWatch(self)
+        self._controller_watch = ControllerWatch(
+            self.controller, world.settings, lambda: self.clock
+        )
         self.job = Job(self)
         self._sent = 0
         self._is_fetching = False

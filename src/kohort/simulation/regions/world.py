@@ -11,6 +11,7 @@ from kohort.region.machines.state import Phase
 from kohort.simulation.broken import RuleBrokenError
 from kohort.simulation.chance import Stream
 from kohort.simulation.engine import Engine
+from kohort.simulation.regions.base import BaseNode, BaseRegionWorld
 from kohort.simulation.regions.checkers import Checkers
 from kohort.simulation.regions.group import Group
 from kohort.simulation.regions.node import Node
@@ -26,7 +27,7 @@ _SETTINGS = RegionSettings(
 )
 
 
-class RegionWorld:
+class RegionWorld(BaseRegionWorld):
     """The complete state of a run.
 
     Attributes:
@@ -56,7 +57,7 @@ class RegionWorld:
         self._parroted = 0
         for _ in range(scenario.partitions):
             self.source.add()
-        self.group = Group(self)
+        self.group = Group(self.engine, scenario, self.source)
 
     def begin(self) -> None:
         """Start the processes, and schedule the faults."""
@@ -81,13 +82,13 @@ class RegionWorld:
         self._lives[number] += 1
         self.nodes[number] = Node(self, number, self._lives[number])
 
-    def died(self, node: Node) -> None:
+    def died(self, node: BaseNode) -> None:
         """A process is dead; schedule its next life."""
         self.trace(node, "dies", "")
         self._held.pop(node.name_of_life, None)
         self.engine.after(self.chance.between(500, 9_000), None, self.start, node.number)
 
-    def left(self, node: Node) -> None:
+    def left(self, node: BaseNode) -> None:
         """An operator has left in order; schedule its return."""
         self.trace(node, "has left", "")
         self.group.leave(node)
@@ -100,7 +101,7 @@ class RegionWorld:
         """The processes that run."""
         return [each for _, each in sorted(self.nodes.items()) if each.alive]
 
-    def append(self, batch: list[tuple[bytes, bytes | None]], node: Node) -> int:
+    def append(self, batch: list[tuple[bytes, bytes | None]], node: BaseNode) -> int:
         """Records arrive at the log; all processes may fetch them."""
         self.checkers.read_log(batch, self.log.decode, self.sink.visible)
         if self._trace is not None:
@@ -111,7 +112,7 @@ class RegionWorld:
             each.log_grew()
         return end
 
-    def trace(self, node: Node | None, what: str, text: str) -> None:
+    def trace(self, node: BaseNode | None, what: str, text: str) -> None:
         """Write a line."""
         self.notes[what.split("@", maxsplit=1)[0]] += 1
         if self._trace is not None:
@@ -132,7 +133,7 @@ class RegionWorld:
 
     # ------------------------------------------------------------------------------- revocations
 
-    def revocation_began(self, node: Node, limit_ms: int | None) -> None:
+    def revocation_began(self, node: BaseNode, limit_ms: int | None) -> None:
         """A listener waits, and must return in time, unless its process is suspended."""
         usual = self.settings.drain_timeout_ms
         limit = (usual if limit_ms is None else min(limit_ms, usual)) + _HOLD_SLACK_MS
@@ -140,12 +141,12 @@ class RegionWorld:
         self._held[name] = self.engine.now
         self.engine.after(limit, node, self._check_held, node, self.engine.now)
 
-    def _check_held(self, node: Node, since: int) -> None:
+    def _check_held(self, node: BaseNode, since: int) -> None:
         stood_still = node.paused_until >= since
         if self._held.get(node.name_of_life) == since and not stood_still:
             self.fail("R6", f"{node.name_of_life} waits in its listener since {since}")
 
-    def revocation_ended(self, node: Node) -> None:
+    def revocation_ended(self, node: BaseNode) -> None:
         """A listener returned."""
         self._held.pop(node.name_of_life, None)
 

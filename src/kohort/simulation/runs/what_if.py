@@ -18,7 +18,7 @@ from kohort.group.assignors import BUILTIN_ASSIGNORS
 from kohort.observe.timeline import OwnershipTimeline, Span
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.faults.kinds import FAULTS
-from kohort.simulation.groups.client import Client
+from kohort.simulation.groups.base import BaseClient
 from kohort.simulation.groups.owners import Owners
 from kohort.simulation.groups.protocols import PROTOCOLS
 from kohort.simulation.groups.world import World
@@ -205,7 +205,7 @@ def under(scenario: Scenario, protocol: str) -> Scenario:
 class _AsPlanned(World):
     """A world in which only the scenario's events happen."""
 
-    def job_ms(self, _client: Client) -> int:
+    def job_ms(self, _client: BaseClient) -> int:
         """Return how long a leader's assignment takes; never as long as a drawn one."""
         return _ASSIGNMENT_MS
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from kohort.group.assignors.interface import Assignment, ClusterView
 from kohort.group.subscription import Subscription
 from kohort.simulation.groups.world import ViolationError
+from kohort.simulation.streams.base import BaseProcess
 from kohort.streams.assignor import LearnerAssignor
-
-if TYPE_CHECKING:
-    from kohort.simulation.streams.process import StreamsProcess
 
 
 class SimulatedAssignor(LearnerAssignor):
@@ -21,7 +18,7 @@ class SimulatedAssignor(LearnerAssignor):
         process: Its process.
     """
 
-    process: StreamsProcess
+    process: BaseProcess
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
         """Return the user data, and record the true lags beside it."""
@@ -42,8 +39,7 @@ class SimulatedAssignor(LearnerAssignor):
             return {}
         try:
             found = super().assign_with_user_data(cluster, subscriptions)
-            world.books.planned(subscriptions, {m: each.partitions for m, each in found.items()})
-            world.books.warms_up(subscriptions, found)
+            world.planned(subscriptions, found)
         except ViolationError:
             raise
         except Exception as error:

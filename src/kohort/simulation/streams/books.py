@@ -11,7 +11,6 @@ None of them relies on the machines; docs/simulation.md has the list.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -19,18 +18,9 @@ from kohort.group.assignors.interface import Assignment
 from kohort.group.events import Ownership
 from kohort.group.subscription import NO_GENERATION, Subscription
 from kohort.simulation.groups.ledger import GROUP
-from kohort.simulation.streams.process import StreamsProcess
-from kohort.simulation.streams.work import (
-    CHANGELOG,
-    INPUT,
-    KEYS,
-    OUTPUT,
-    OUTPUT_EVERY,
-    STATELESS,
-    Disk,
-    State,
-    counted,
-)
+from kohort.simulation.streams.base import BaseProcess, BaseStreamsWorld, Disk
+from kohort.simulation.streams.scenario import CHANGELOG, INPUT, OUTPUT, STATELESS
+from kohort.simulation.streams.work import KEYS, OUTPUT_EVERY, State, counted
 from kohort.streams.assignment.metadata import decode_word
 from kohort.streams.assignment.plan import read_joined
 from kohort.streams.assignment.tasks import Task
@@ -39,9 +29,6 @@ from kohort.streams.runtime.holding import Held, Role
 from kohort.streams.runtime.interface import Pair
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-
-if TYPE_CHECKING:
-    from kohort.simulation.streams.world import StreamsWorld
 
 # Lags are measured twice a second; a member that joins reports the last ones.
 _MEASURED_MS = 1_500
@@ -69,7 +56,7 @@ class Book(Struct):
     sealed: list[bytes] = field(default_factory=lambda: [b""] * len(KEYS))
     is_tainted: bool = False
     last: dict[tuple[str, int], int] = field(default_factory=dict)
-    owner: StreamsProcess | None = None
+    owner: BaseProcess | None = None
 
 
 def input_of(task: Task) -> TopicPartition:
@@ -84,11 +71,11 @@ class Books:
         world: The world.
     """
 
-    def __init__(self, world: StreamsWorld) -> None:
+    def __init__(self, world: BaseStreamsWorld) -> None:
         self.world = world
         self._books: dict[Task, Book] = {}
         self._outputs: set[tuple[bytes, bytes]] = set()
-        self._members: dict[str, StreamsProcess] = {}
+        self._members: dict[str, BaseProcess] = {}
 
     def book(self, task: Task) -> Book:
         """Return the records about a task."""
@@ -101,7 +88,7 @@ class Books:
         """Return the state in the changelog of a task."""
         return self.world.brokers.log(TopicPartition(CHANGELOG, task.partition)).state
 
-    def is_member(self, process: StreamsProcess) -> bool:
+    def is_member(self, process: BaseProcess) -> bool:
         """Whether a process is a member of the group and was not removed meanwhile.
 
         It need not be in the newest generation: it processes tasks that it keeps during a
@@ -113,7 +100,7 @@ class Books:
         has_lost = any(each.change is Ownership.LOST for each in process.streams.callbacks)
         return machine.generation_id >= 0 and machine.member_id in members and not has_lost
 
-    def owners(self, task: Task, *roles: Role) -> list[StreamsProcess]:
+    def owners(self, task: Task, *roles: Role) -> list[BaseProcess]:
         """Return the members of the group that have a task in one of some roles."""
         found = []
         for process in self.world.processes():
@@ -173,7 +160,7 @@ class Books:
         record = at * len(KEYS) + key
         self.world.fail(rule, f"record {record} of {task} {word} after its commit")
 
-    def checkpointed(self, process: StreamsProcess, task: Task, disk: Disk, at: int) -> None:
+    def checkpointed(self, process: BaseProcess, task: Task, disk: Disk, at: int) -> None:
         """A checkpoint is written: the disk must equal the changelog before it."""
         log = self.world.brokers.log(TopicPartition(CHANGELOG, task.partition))
         expected = log.state if at == log.end else log.state_at(at)
@@ -182,7 +169,7 @@ class Books:
 
     # ------------------------------------------------------------------------ T2, T3: processing
 
-    def processed(self, process: StreamsProcess, task: Task, offset: int) -> None:
+    def processed(self, process: BaseProcess, task: Task, offset: int) -> None:
         """A record was processed."""
         book, key = self.book(task), (process.name, process.life)
         last = book.last.get(key)
@@ -196,7 +183,7 @@ class Books:
             self.world.fail(rule, f"{process.name} processes {offset} of {task} once more")
         book.next = max(book.next, offset + 1)
 
-    def started(self, process: StreamsProcess, event: TaskStarted) -> None:
+    def started(self, process: BaseProcess, event: TaskStarted) -> None:
         """An owner begins to process a task."""
         task, held = event.task, held_by(process, event.task)
         book = self.book(task)
@@ -215,7 +202,7 @@ class Books:
         book.repeats_from = book.next if book.is_orderly else book.committed
         book.is_orderly, book.owner = False, process
 
-    def released(self, process: StreamsProcess, task: Task) -> None:
+    def released(self, process: BaseProcess, task: Task) -> None:
         """An owner has written that it has released a task."""
         book, held = self.book(task), held_by(process, task)
         if held is None or not self.is_member(process):
@@ -233,13 +220,13 @@ class Books:
 
     # --------------------------------------------------------------------------------- T4: fencing
 
-    def sends(self, process: StreamsProcess, place: TopicPartition) -> None:
+    def sends(self, process: BaseProcess, place: TopicPartition) -> None:
         """A process sends changes of state, which it may do as far as it can know."""
         task = Task(0, place.partition)
         if process.is_session_over:
             self.world.fail("T4", f"{process.name} writes changes of {task} without a session")
 
-    def arrived(self, process: StreamsProcess, place: TopicPartition, pairs: list[Pair]) -> None:
+    def arrived(self, process: BaseProcess, place: TopicPartition, pairs: list[Pair]) -> None:
         """Records of a process have arrived."""
         if place.topic == OUTPUT:
             self._outputs.update((key, value or b"") for key, value in pairs)
@@ -283,32 +270,31 @@ class Books:
                     "T5", f"{task} is taken from {owner.name}, and no member is ready for it"
                 )
 
-    def leaves(self, process: StreamsProcess) -> None:
+    def leaves(self, process: BaseProcess) -> None:
         """An instance ends because it was to leave: others have all its tasks."""
-        instance = process.streams.instance
-        owning = instance.owning if instance is not None else None
+        owning = process.streams.owning
         left = owning.in_role(Role.RUNNING) if owning is not None else []
         if left:
             self.world.fail("T5", f"{process.name} leaves, and still processes {left[0].task}")
 
-    def _is_ready(self, process: StreamsProcess, task: Task) -> bool:
+    def _is_ready(self, process: BaseProcess, task: Task) -> bool:
         lag = process.lags.get(task)
         if lag is None:
             return False
         log = self.world.brokers.log(TopicPartition(CHANGELOG, task.partition))
-        measured = min(process.joined_at - _MEASURED_MS, process.streams.changelog_reader.heard_at)
+        measured = min(process.joined_at - _MEASURED_MS, process.streams.lags_heard_at)
         slack = log.since(measured) - log.since(process.joined_at)
         if log.shown_until > measured:  # a new leader reported an earlier end
             slack += log.end - log.shown
         return lag - slack <= self.world.plan.acceptable_recovery_lag
 
-    def _is_overdue(self, process: StreamsProcess) -> bool:
+    def _is_overdue(self, process: BaseProcess) -> bool:
         limit, since = self.world.plan.scale_down_timeout_ms, process.leaves_since
         return bool(limit) and since is not None and self.world.engine.now - since >= limit
 
     # -------------------------------------------------------------------------------- T7: failures
 
-    def failed(self, process: StreamsProcess, event: TaskFailed) -> None:
+    def failed(self, process: BaseProcess, event: TaskFailed) -> None:
         """A task has failed, though no fault here could cause that."""
         error = event.error
         self.world.fail(
@@ -338,10 +324,9 @@ class Books:
             self.world.fail("T8", f"{begins} begins to be learned, one of {count}; {limit} may be")
 
 
-def held_by(process: StreamsProcess, task: Task) -> Held | None:
+def held_by(process: BaseProcess, task: Task) -> Held | None:
     """Return a task of a process."""
-    instance = process.streams.instance
-    owning = instance.owning if instance is not None else None
+    owning = process.streams.owning
     return owning.held.get(task) if owning is not None else None
 
 

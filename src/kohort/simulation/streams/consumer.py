@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from kohort.client.consumer.listener import Listens
 from kohort.errors import (
@@ -19,19 +19,12 @@ from kohort.group.member.commits import CommitIdentity, CommitVerdict
 from kohort.group.member.events import Closing, CommitAnswered, RejoinAsked
 from kohort.simulation.groups import positions
 from kohort.simulation.groups.facts import Committing
+from kohort.simulation.streams.base import BaseProcess, BaseStreamsApplication, Offsets, Records
 from kohort.streams.assignment.member import MemberState
 from kohort.streams.assignor import LearnerAssignor
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.codec.schema import Message
 from kohort.wire.messages.offsets import OffsetCommitResponse, OffsetFetchResponse
-
-if TYPE_CHECKING:
-    from kohort.simulation.streams.process import (
-        Offsets,
-        Records,
-        StreamsApplication,
-        StreamsProcess,
-    )
 
 _COMMIT_PATIENCE_S = 60.0
 _AGAIN_S = 0.1
@@ -40,7 +33,7 @@ _AGAIN_S = 0.1
 class _Membership:
     """The part of a consumer's member that the runtime uses."""
 
-    def __init__(self, process: StreamsProcess) -> None:
+    def __init__(self, process: BaseProcess) -> None:
         self._process = process
         self.member = process.machine
 
@@ -63,7 +56,7 @@ class GroupConsumer:
         application: Drives the member.
     """
 
-    def __init__(self, application: StreamsApplication) -> None:
+    def __init__(self, application: BaseStreamsApplication) -> None:
         self._application = application
         self._process = application.process
 
@@ -131,7 +124,7 @@ class GroupConsumer:
             return
         assignor = process.assignors[0]
         if isinstance(assignor, LearnerAssignor) and assignor.session.state is MemberState.STOPPED:
-            process.streams_world.books.leaves(process)
+            process.streams_world.leaves(process)
         application.closing = True
         if application.closing_since is None:
             application.closing_since = process.world.engine.now

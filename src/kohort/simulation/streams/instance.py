@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from immutables import Map
 
 from kohort.client import AsyncConsumer, AsyncProducer
-from kohort.simulation.streams.brokers import LogProducer
-from kohort.simulation.streams.work import CHANGELOG, SimulatedDirectory, SimulatedTask
+from kohort.client.producer.arrow.delivery import ArrowDelivery, PartitionRows
+from kohort.client.producer.delivery import RecordMetadata
+from kohort.simulation.chance import Stream
+from kohort.simulation.streams.scenario import CHANGELOG
+from kohort.simulation.streams.work import SimulatedDirectory, SimulatedTask
 from kohort.streams.assignment.tasks import Task, Topology
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.events import StreamsEvent
 from kohort.streams.log.control import ControlLog
 from kohort.streams.log.records import ControlRecord
-from kohort.streams.runtime.interface import Application, StateDirectory, StreamTask
+from kohort.streams.runtime.interface import Application, Pair, StateDirectory, StreamTask
 from kohort.streams.runtime.owning import Owning
 from kohort.streams.runtime.restoring import Restorer
 from kohort.streams.runtime.running import StreamsInstance
 from kohort.streams.settings import StreamSettings
+from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.simulation.streams.process import StreamsProcess
+    import pyarrow as pa
+
+    from kohort.simulation.streams.base import BaseProcess
+
+# Share of the records in flight that are lost with their sender.
+_LOST = 0.5
 
 APPLICATION = "app"
 
 
-def application_of(process: StreamsProcess, topology: Topology) -> Application:
+def application_of(process: BaseProcess, topology: Topology) -> Application:
     """Return the application of a process."""
     world = process.streams_world
 
@@ -58,9 +69,7 @@ class SimulatedInstance(StreamsInstance):
         settings: How the instance works.
     """
 
-    def __init__(
-        self, process: StreamsProcess, topology: Topology, settings: StreamSettings
-    ) -> None:
+    def __init__(self, process: BaseProcess, topology: Topology, settings: StreamSettings) -> None:
         self.process = process
         super().__init__(application_of(process, topology), settings, Map(), self._happened)
 
@@ -102,7 +111,7 @@ class SimulatedControl(ControlLog):
     """The control topic of a process that can die before and after it appends."""
 
     def __init__(
-        self, process: StreamsProcess, consumer: AsyncConsumer, producer: AsyncProducer
+        self, process: BaseProcess, consumer: AsyncConsumer, producer: AsyncProducer
     ) -> None:
         super().__init__(APPLICATION, Map(), consumer, producer)
         self._process = process
@@ -117,7 +126,7 @@ class SimulatedControl(ControlLog):
             self._process.step(f"said {kind}")
 
 
-def settings_of(process: StreamsProcess) -> StreamSettings:
+def settings_of(process: BaseProcess) -> StreamSettings:
     """Return the settings of an instance."""
     plan = process.streams_world.plan
     return StreamSettings(
@@ -126,3 +135,109 @@ def settings_of(process: StreamsProcess) -> StreamSettings:
         checkpoint_interval_ms=plan.checkpoint_interval_ms,
         poll_ms=1_000,
     )
+
+
+class _Sent(NamedTuple):
+    """Records in flight.
+
+    Attributes:
+        pairs: The records.
+        told: Makes the sender's result from the first offset.
+        future: Gets the result.
+        is_lost: Whether it is lost if its sender dies meanwhile.
+    """
+
+    pairs: list[Pair]
+    told: Callable[[int], object]
+    future: asyncio.Future[object]
+    is_lost: bool
+
+
+class LogProducer:
+    """The producer of a process: the part that the runtime of streams uses.
+
+    Args:
+        process: Its process.
+    """
+
+    def __init__(self, process: BaseProcess) -> None:
+        self._process = process
+        self._world = process.streams_world
+        name = f"{process.name}#{process.life}"
+        self._chance = Stream(process.world.scenario.seed, "producer", name)
+        self._queues: dict[TopicPartition, deque[_Sent]] = {}
+        self._waiting: dict[asyncio.Future[object], None] = {}
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        *,
+        partition: int = 0,
+        **_more: object,
+    ) -> asyncio.Future[object]:
+        """Send a record."""
+        place = TopicPartition(topic, partition)
+        pairs = [(key or b"", value)]
+        return self._post(place, pairs, lambda first: RecordMetadata(*place, first, -1))
+
+    async def send_arrow(self, topic: str, table: pa.RecordBatch) -> asyncio.Future[object]:
+        """Send rows of one partition."""
+        place = TopicPartition(topic, table.column("partition")[0].as_py())
+        keys, values = table.column("key").to_pylist(), table.column("value").to_pylist()
+        pairs = list(zip(keys, values, strict=True))
+        self._process.step("send changes")
+        self._world.sends(self._process, place)
+
+        def delivered(first: int) -> ArrowDelivery:
+            last = first + len(pairs) - 1
+            return ArrowDelivery(
+                topic, len(pairs), {place.partition: PartitionRows(len(pairs), first, last)}
+            )
+
+        return self._post(place, pairs, delivered)
+
+    def _post(
+        self, place: TopicPartition, pairs: list[Pair], told: Callable[[int], object]
+    ) -> asyncio.Future[object]:
+        process, engine = self._process, self._world.engine
+        future = process.streams.loop.create_future()
+        if not process.alive:
+            return future
+        self._waiting[future] = None
+        future.add_done_callback(self._forget)
+        sent = _Sent(pairs, told, future, self._chance.happens(_LOST))
+        self._queues.setdefault(place, deque()).append(sent)
+        engine.after(1 + int(self._chance.exponential(3)), None, self._arrive, place)
+        return future
+
+    def _forget(self, future: asyncio.Future[object]) -> None:
+        self._waiting.pop(future, None)
+
+    def _arrive(self, place: TopicPartition) -> None:
+        """Let the next records of a partition arrive, now or when possible."""
+        process, engine, queue = self._process, self._world.engine, self._queues[place]
+        blocked = max(process.up_blocked_until, self._world.brokers.down_until)
+        if not process.alive and (queue[0].is_lost or blocked > engine.now):
+            queue.popleft()
+        elif blocked > engine.now:
+            engine.at(blocked, None, self._arrive, place)
+        else:
+            sent = queue.popleft()
+            first = self._world.brokers.append(place, sent.pairs)
+            self._world.arrived(process, place, sent.pairs)
+            back = max(engine.now + 1, process.down_blocked_until)
+            engine.at(back, process, self._answered, sent.future, sent.told(first))
+
+    def _answered(self, future: asyncio.Future[object], told: object) -> None:
+        if not future.done():
+            future.set_result(told)
+
+    async def flush(self) -> None:
+        """Wait until no record is in flight any more."""
+        if self._waiting:
+            await asyncio.wait(list(self._waiting))
+
+    async def close(self, _timeout_s: float = 0.0) -> None:
+        """Do nothing: records in flight arrive."""

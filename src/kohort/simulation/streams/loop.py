@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, Unpack, cast
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.client import Client
+    from kohort.simulation.groups.base import BaseClient
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -38,7 +38,7 @@ class VirtualLoop:
         check: Called after each step; raises the error that ends the run.
     """
 
-    def __init__(self, client: Client, check: Callable[[], None]) -> None:
+    def __init__(self, client: BaseClient, check: Callable[[], None]) -> None:
         self._client = client
         self._check = check
         self._tasks: dict[asyncio.Task[object], None] = {}

@@ -7,7 +7,6 @@ of logs are simulated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from kohort.client.consumer.listener import Listens, RebalanceListener, Told, call_listener
@@ -24,47 +23,40 @@ from kohort.group.member.events import (
 )
 from kohort.simulation.chance import Stream
 from kohort.simulation.groups.application import Application
-from kohort.simulation.groups.client import REQUEST_TIMEOUT_MS, Client
+from kohort.simulation.groups.base import REQUEST_TIMEOUT_MS, BaseClient, BaseWorld
+from kohort.simulation.groups.client import Client
 from kohort.simulation.groups.facts import Delivered
 from kohort.simulation.groups.network import Done
+from kohort.simulation.streams.assigning import SimulatedAssignor
+from kohort.simulation.streams.base import (
+    BaseProcess,
+    BaseStreamsApplication,
+    BaseStreamsWorld,
+    Records,
+)
 from kohort.simulation.streams.consumer import GroupConsumer
+from kohort.simulation.streams.instance import SimulatedInstance
 from kohort.simulation.streams.loop import ProcessDiedError, VirtualLoop
 from kohort.simulation.streams.reader import LogReader
 from kohort.streams.assignment.tasks import Task
-from kohort.types import OffsetAndMetadata, TopicPartition
+from kohort.streams.runtime.owning import Owning
+from kohort.streams.runtime.running import StreamsInstance
+from kohort.types import TopicPartition
 from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import HeartbeatResponse, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.world import World
     from kohort.simulation.runs.scenario import MemberPlan
-    from kohort.simulation.streams.assigning import SimulatedAssignor
-    from kohort.simulation.streams.instance import SimulatedInstance
-    from kohort.simulation.streams.world import StreamsWorld
 
 _GOOD = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 _RESTART_MS = 5_000
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-Records = dict[TopicPartition, Sequence[ConsumerRecord]]
 
+class StreamsProcess(Client, BaseProcess):
+    """A process that can die at any step of its loop."""
 
-class StreamsProcess(Client):
-    """A process that can die at any step of its loop.
-
-    Attributes:
-        streams: Its application.
-        dies_at: The step at which it dies; empty: none.
-        slow_until: Until when it replays slowly.
-        replays_per_s: How many records it replays per second while it is slow; 0: none.
-        heard_at: Sending time of the last request that the coordinator answered as a member's.
-        leaves_since: Since when it is leaving; None: it stays.
-        joined_at: When it last sent its user data.
-        lags: Its true lags then, by task.
-    """
-
-    def __init__(self, world: World, plan: MemberPlan, life: int) -> None:
-        self.streams_world = cast("StreamsWorld", world)
+    def __init__(self, world: BaseWorld, plan: MemberPlan, life: int) -> None:
+        self.streams_world = cast("BaseStreamsWorld", world)
         self.dies_at = ""
         self.slow_until = 0
         self.replays_per_s = 0
@@ -122,20 +114,18 @@ class StreamsProcess(Client):
         super().request(purpose, request, answered, timeout_ms)
 
 
-class StreamsApplication(Application):
+class StreamsApplication(Application, BaseStreamsApplication):
     """The driver of the member: the instance, on a loop of its own.
 
     Attributes:
-        loop: The loop.
-        consumer: The instance's consumer.
-        control_reader: Reads the control topic.
-        changelog_reader: Reads changelogs.
         instance: The instance; None before the start.
-        is_woken: Whether the next poll ends at once.
-        last_error: The last error of a poll.
     """
 
-    def __init__(self, client: Client) -> None:
+    consumer: GroupConsumer
+    control_reader: LogReader
+    changelog_reader: LogReader
+
+    def __init__(self, client: BaseClient) -> None:
         super().__init__(client)
         self.process = cast("StreamsProcess", client)
         self.loop = VirtualLoop(client, self.process.streams_world.raise_broken)
@@ -156,16 +146,27 @@ class StreamsApplication(Application):
         """Whether the member cannot go on."""
         return self.client.machine.state.name in self.client.protocol.fatal
 
+    @property
+    def owning(self) -> Owning | None:
+        """The tasks of the instance; None: it does not run."""
+        return self.instance.owning if self.instance is not None else None
+
+    @property
+    def lags_heard_at(self) -> int:
+        """When the changelogs last told their ends."""
+        return self.changelog_reader.heard_at
+
     def start(self) -> None:
         """Run the instance."""
-        self.instance = self.process.streams_world.instance(self.process)
-        self.loop.begin(self._live(self.instance))
+        instance = self.process.streams_world.instance(self.process)
+        self.instance = cast("SimulatedInstance", instance)
+        self.loop.begin(self._live(instance))
 
     def join(self) -> None:
         """Let the member join its group."""
         self.client.tell(self._subscription())
 
-    async def _live(self, instance: SimulatedInstance) -> None:
+    async def _live(self, instance: StreamsInstance) -> None:
         restart_ms = 0
         try:
             await instance.run()
@@ -246,7 +247,7 @@ class StreamsApplication(Application):
                 left -= until - position
                 self.positions[partition] = until
                 if world.tracing:
-                    world.trace.records(world.engine.now, client, partition, position, until)
+                    world.trace.records(world.engine.now, client.name, partition, position, until)
                 if world.checking:
                     world.check(Delivered(client, partition, position, until))
                 found[partition] = [

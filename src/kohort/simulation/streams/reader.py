@@ -13,7 +13,7 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kohort.simulation.streams.process import StreamsProcess
+    from kohort.simulation.streams.base import BaseProcess
 
 _WAY_MS = 4
 # Empty polls may return late: nothing depends on them, and each takes steps.
@@ -32,7 +32,7 @@ class LogReader:
         heard_at: Time of the last answer to a fetch, and so of the lags.
     """
 
-    def __init__(self, process: StreamsProcess, *, is_throttled: bool) -> None:
+    def __init__(self, process: BaseProcess, *, is_throttled: bool) -> None:
         self._process = process
         self._brokers = process.streams_world.brokers
         self._is_throttled = is_throttled

@@ -10,10 +10,11 @@ from kohort.simulation.chance import Stream
 from kohort.simulation.groups.protocols import COOPERATIVE
 from kohort.simulation.runs.drawing import PALETTE
 from kohort.simulation.runs.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather
-from kohort.simulation.streams.work import INPUT, STATELESS
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.settings import LearnerSettings
 
+# Topics of the application.
+INPUT, STATELESS, CHANGELOG, OUTPUT = "flights", "views", "app-counts-changelog", "totals"
 _S = 1_000
 
 STEPS = (

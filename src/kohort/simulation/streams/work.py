@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from msgspec import Struct, field
 
 from kohort.client.consumer.records import ConsumerRecord
+from kohort.simulation.streams.base import BaseProcess, Disk
+from kohort.simulation.streams.scenario import CHANGELOG, INPUT, OUTPUT, STATELESS
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.runtime.interface import Output, Pair
 from kohort.types import TopicPartition
 
-if TYPE_CHECKING:
-    from kohort.simulation.streams.process import StreamsProcess
-
 KEYS = tuple(f"key-{number}".encode() for number in range(5))
-INPUT, STATELESS, CHANGELOG, OUTPUT = "flights", "views", "app-counts-changelog", "totals"
 _ENOUGH = 200
 # Each record with such an offset leads to an output.
 OUTPUT_EVERY = 10
@@ -39,20 +34,6 @@ def counted(state: State, key: int, first: int, end: int) -> bytes:
 def _place(offset: int, key: int) -> int:
     """Return how many records before an offset have a key."""
     return (offset - key + len(KEYS) - 1) // len(KEYS) if offset > key else 0
-
-
-class Disk(Struct):
-    """The state of one task on the disk of one instance.
-
-    Attributes:
-        flushed: The state.
-        checkpoint: The offset up to which it has the changelog; None: not known.
-        user: The process that has it open; None: none.
-    """
-
-    flushed: dict[bytes, bytes] = field(default_factory=dict)
-    checkpoint: int | None = None
-    user: StreamsProcess | None = None
 
 
 class SimulatedStore:
@@ -103,7 +84,7 @@ class SimulatedTask:
         disk: Its disk; None: in memory.
     """
 
-    def __init__(self, process: StreamsProcess, task: Task, disk: Disk | None) -> None:
+    def __init__(self, process: BaseProcess, task: Task, disk: Disk | None) -> None:
         self.process = process
         self.task = task
         self.disk = disk
@@ -146,7 +127,7 @@ class SimulatedTask:
         self._positions[place] = offset + 1
         if offset % OUTPUT_EVERY == 0:
             self.outputs.append(Output(OUTPUT, str(place).encode(), str(offset).encode()))
-        self.process.streams_world.books.processed(self.process, self.task, offset)
+        self.process.streams_world.processed(self.process, self.task, offset)
 
     @property
     def place(self) -> TopicPartition:
@@ -173,7 +154,7 @@ class SimulatedDirectory:
         disk: Its content.
     """
 
-    def __init__(self, process: StreamsProcess, task: Task, disk: Disk) -> None:
+    def __init__(self, process: BaseProcess, task: Task, disk: Disk) -> None:
         self.disk = disk
         self._process = process
         self._task = task
@@ -189,5 +170,5 @@ class SimulatedDirectory:
         process, at = self._process, offsets.get(self._place)
         process.step("checkpoint")
         if process.alive and at is not None:
-            process.streams_world.books.checkpointed(process, self._task, self.disk, at)
+            process.streams_world.checkpointed(process, self._task, self.disk, at)
             self.disk.checkpoint = at

@@ -9,23 +9,19 @@ from typing import NoReturn, cast
 from immutables import Map
 
 from kohort.group.assignors import Assignor
-from kohort.simulation.groups.client import Client
-from kohort.simulation.groups.coordinator import Node
+from kohort.group.assignors.interface import Assignment
+from kohort.group.subscription import Subscription
+from kohort.simulation.groups.base import BaseClient, BaseNode
 from kohort.simulation.groups.world import World
 from kohort.simulation.rules import RULES, Checkers
 from kohort.simulation.streams.assigning import SimulatedAssignor
+from kohort.simulation.streams.base import BaseProcess, BaseStreamsWorld, Disk
 from kohort.simulation.streams.books import Books
 from kohort.simulation.streams.brokers import Brokers
 from kohort.simulation.streams.instance import SimulatedInstance, settings_of
 from kohort.simulation.streams.process import StreamsApplication, StreamsProcess
-from kohort.simulation.streams.scenario import StreamsScenario
-from kohort.simulation.streams.work import (
-    CHANGELOG,
-    INPUT,
-    STATELESS,
-    Disk,
-    SimulatedDirectory,
-)
+from kohort.simulation.streams.scenario import CHANGELOG, INPUT, STATELESS, StreamsScenario
+from kohort.simulation.streams.work import SimulatedDirectory
 from kohort.simulation.trace import Trace
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.tasks import SubTopology, Task, Topology
@@ -42,7 +38,7 @@ CHECKERS = Checkers(each for each in RULES if each.name not in _NOT_HERE)
 logger = logging.getLogger("kohort.streams")
 
 
-class StreamsWorld(World):
+class StreamsWorld(World, BaseStreamsWorld):
     """The complete state of a run.
 
     Attributes:
@@ -61,15 +57,15 @@ class StreamsWorld(World):
         if any(each.name == STATELESS for each in plan.group.topics):
             parts.append(SubTopology((STATELESS,), is_stateful=False))
         self.topology = Topology(parts)
-        self.brokers = Brokers(self)
+        self.brokers = Brokers(self.engine)
         self.books = Books(self)
         self._broken: Exception | None = None
         self._disks: dict[tuple[str, Task], Disk] = {}
-        self._running: dict[StreamsProcess, None] = {}
+        self._running: dict[BaseProcess, None] = {}
 
     # ------------------------------------------------------------------------------- for processes
 
-    def assignors_for(self, client: Client) -> Mapping[str, Assignor]:
+    def assignors_for(self, client: BaseClient) -> Mapping[str, Assignor]:
         """Return the assignor of a process, by its name."""
         dormant = self.stored(client.name) if self.plan.has_disks else ()
         assignor = SimulatedAssignor(
@@ -82,7 +78,7 @@ class StreamsWorld(World):
         )
         return {ASSIGNOR: assignor}
 
-    def instance(self, process: StreamsProcess) -> SimulatedInstance:
+    def instance(self, process: BaseProcess) -> SimulatedInstance:
         """Return the instance that a process runs."""
         self._running[process] = None
         return SimulatedInstance(process, self.topology, settings_of(process))
@@ -91,7 +87,7 @@ class StreamsWorld(World):
         """Return the processes that run."""
         return cast("list[StreamsProcess]", self.living())
 
-    def replay_rate(self, process: StreamsProcess) -> int | None:
+    def replay_rate(self, process: BaseProcess) -> int | None:
         """Return how many records a process replays per second; None: any number."""
         if self.engine.now < process.slow_until:
             return process.replays_per_s
@@ -101,7 +97,7 @@ class StreamsWorld(World):
         """Return the tasks that have state on the disk of an instance."""
         return sorted(task for (owner, task), _ in self._disks.items() if owner == name)
 
-    def open_directory(self, process: StreamsProcess, task: Task) -> StateDirectory | None:
+    def open_directory(self, process: BaseProcess, task: Task) -> StateDirectory | None:
         """Open the directory of a task.
 
         Raises:
@@ -115,10 +111,9 @@ class StreamsWorld(World):
         disk.user = process
         return SimulatedDirectory(process, task, disk)
 
-    def lags_of(self, process: StreamsProcess) -> dict[Task, int]:
+    def lags_of(self, process: BaseProcess) -> dict[Task, int]:
         """Return the true lags of a process with the tasks of which it has state."""
-        instance = process.streams.instance
-        owning = instance.owning if instance is not None else None
+        owning = process.streams.owning
         found: dict[Task, int] = {}
         for task in [Task(0, n) for n in range(self.topics.counts()[INPUT])]:
             place = TopicPartition(CHANGELOG, task.partition)
@@ -136,18 +131,39 @@ class StreamsWorld(World):
 
     # ------------------------------------------------------------------------------------- events
 
-    def sends(self, process: StreamsProcess, place: TopicPartition) -> None:
+    def planned(
+        self, subscriptions: Mapping[str, Subscription], given: Mapping[str, Assignment]
+    ) -> None:
+        """A leader has made a plan."""
+        self.books.planned(subscriptions, {m: each.partitions for m, each in given.items()})
+        self.books.warms_up(subscriptions, given)
+
+    def processed(self, process: BaseProcess, task: Task, offset: int) -> None:
+        """A process has processed a record."""
+        self.books.processed(process, task, offset)
+
+    def checkpointed(self, process: BaseProcess, task: Task, disk: Disk, at: int) -> None:
+        """A process has written a checkpoint."""
+        self.books.checkpointed(process, task, disk, at)
+
+    def leaves(self, process: BaseProcess) -> None:
+        """An instance ends because it was to leave."""
+        self.books.leaves(process)
+
+    def sends(self, process: BaseProcess, place: TopicPartition) -> None:
         """A process sends changes of state."""
         self.books.sends(process, place)
 
-    def arrived(self, process: StreamsProcess, place: TopicPartition, pairs: list[Pair]) -> None:
+    def arrived(self, process: BaseProcess, place: TopicPartition, pairs: list[Pair]) -> None:
         """Records of a process have arrived."""
         if self.tracing:
             text = f"{place.topic}-{place.partition} {len(pairs)}"
             self.trace.line(self.engine.now, process.name, "stored", text)
         self.books.arrived(process, place, pairs)
+        for each in self.processes():
+            each.streams.grown(place)
 
-    def happened(self, process: StreamsProcess, event: StreamsEvent) -> None:
+    def happened(self, process: BaseProcess, event: StreamsEvent) -> None:
         """An instance reports an event."""
         self.note(event.kind)
         if self.tracing:
@@ -163,19 +179,19 @@ class StreamsWorld(World):
         elif isinstance(event, TaskFailed):
             self.books.failed(process, event)
 
-    def ended(self, process: StreamsProcess, error: Exception) -> None:
+    def ended(self, process: BaseProcess, error: Exception) -> None:
         """An instance has ended with an error."""
         self.note(f"ended: {type(error).__name__}")
         if self.tracing:
             text = f"{type(error).__name__}: {error}"
             self.trace.line(self.engine.now, process.name, "ended", text)
 
-    def recorded(self, node: Node, records: tuple[GroupRecord, ...]) -> None:
+    def recorded(self, node: BaseNode, records: tuple[GroupRecord, ...]) -> None:
         """Records are in the group's log."""
         super().recorded(node, records)
         self.books.committed(records)
 
-    def client_died(self, client: Client) -> None:
+    def client_died(self, client: BaseClient) -> None:
         """A process is dead: end its loop."""
         super().client_died(client)
         for disk in self._disks.values():
@@ -183,7 +199,7 @@ class StreamsWorld(World):
                 disk.user = None
         self.engine.after(0, None, self._end, client)
 
-    def _end(self, process: StreamsProcess) -> None:
+    def _end(self, process: BaseProcess) -> None:
         if process in self._running:
             del self._running[process]
             process.streams.loop.end()

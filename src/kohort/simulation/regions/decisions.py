@@ -6,11 +6,11 @@ not the tables, with its own records of cuts, of missing operators and of waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from kohort.region.machines.controller import ControllerMachine
 from kohort.region.machines.events import (
     Chosen,
     ControllerEffects,
@@ -28,6 +28,7 @@ from kohort.region.machines.records import (
     Partitions,
     RegionPartition,
     RegionRecord,
+    RegionSettings,
     Reset,
     ResetDone,
     Snapshot,
@@ -35,9 +36,6 @@ from kohort.region.machines.records import (
 from kohort.region.machines.snapshot import load
 from kohort.region.machines.state import Phase, RegionState
 from kohort.simulation.broken import RuleBrokenError
-
-if TYPE_CHECKING:
-    from kohort.simulation.regions.node import Node
 
 # A decision may wait for a fetch of the log, and for an append with an unknown result.
 _SLACK_MS = 100
@@ -115,10 +113,19 @@ class ControllerWatch:
     not come back from a reset in time; its member is removed from the group. R15: a checkpoint or a
     reset that takes too long ends, and not before. R16: a snapshot is the state that it was made
     of, and only records that it covers are removed.
+
+    Args:
+        controller: The candidate.
+        settings: Settings of the region.
+        clock: Returns what the clock of its process shows.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self, controller: ControllerMachine, settings: RegionSettings, clock: Callable[[], int]
+    ) -> None:
+        self._controller = controller
+        self._settings = settings
+        self._clock = clock
         self._missing: dict[str, int] = {}
         self._members: dict[str, str] = {}
         self._wait: tuple[object, ...] = ()
@@ -126,7 +133,7 @@ class ControllerWatch:
 
     def told(self, event: ControllerInput, effects: ControllerEffects) -> None:
         """A candidate got an input, and decided."""
-        now, folded = self._node.clock, self._node.controller.session.folded
+        now, folded = self._clock(), self._controller.session.folded
         if isinstance(event, Chosen):
             self._chosen_at = now
             self._missing.clear()
@@ -172,13 +179,13 @@ class ControllerWatch:
     def _check_waits(
         self, folded: RegionState, records: tuple[RegionRecord, ...], now: int
     ) -> None:
-        settings, waited = self._node.world.settings, self._waited(now)
+        settings, waited = self._settings, self._waited(now)
         resets = [each for each in records if isinstance(each, Reset)]
         is_early = self._wait[:1] == ("drain",) and waited < settings.drain_timeout_ms
         if resets and is_early and not folded.must_reset:
             raise RuleBrokenError("R15", f"a checkpoint was given up after {waited} ms")
-        session = self._node.controller.session
-        decides = folded.controller == self._node.controller.config.incarnation
+        session = self._controller.session
+        decides = folded.controller == self._controller.config.incarnation
         is_free = session.is_chosen and decides and not session.in_flight
         if not self._wait or records or not is_free or folded.offset < session.read_to:
             return
@@ -194,7 +201,7 @@ class ControllerWatch:
         operator = folded.active(record.operator)
         if operator is None:
             return
-        config, settings = self._node.controller.config, self._node.world.settings
+        config, settings = self._controller.config, self._settings
         missing = now - self._missing.get(str(operator.id), now)
         is_slow = self._wait[:1] == ("reset",) and self._waited(now) >= settings.reset_timeout_ms
         is_slow = is_slow and operator in folded.awaited()
