@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import NoReturn, Self
 
 from kohort.client.config import arguments
 from kohort.client.config.definitions import OnCommit
@@ -23,11 +23,8 @@ from kohort.client.consumer.records import ConsumerRecord
 from kohort.errors import CommitFailedError, ErrorCode, KohortError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
 from kohort.testing.calls import CallLog, shown
-from kohort.testing.positions import SimulatedPositions
+from kohort.testing.positions import CommittingApplication, SimulatedPositions
 from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    from kohort.testing.listening import ListeningApplication
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 _PATIENCE_MS = 60_000
@@ -50,7 +47,7 @@ class SimulatedConsumer(SimulatedPositions):
         committing: Number of unanswered commits of each partition.
     """
 
-    def __init__(self, application: ListeningApplication, log: CallLog) -> None:
+    def __init__(self, application: CommittingApplication, log: CallLog) -> None:
         super().__init__(application, log)
         self.answered: deque[Callable[[], object]] = deque()
         self.calls = GroupMetrics()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from inspect import Parameter, signature
@@ -15,11 +15,11 @@ from kohort.client.consumer.listener import Listens, RebalanceListener, call_lis
 from kohort.errors import KohortError
 from kohort.group.effects import Callback
 from kohort.group.events import Ownership
-from kohort.simulation.groups.application import Application
 from kohort.simulation.groups.client import Client
 from kohort.simulation.groups.world import MachineFailedError, ViolationError
 from kohort.testing.calls import CallLog, NotSimulatedError, call_text
 from kohort.testing.consumer import SimulatedConsumer
+from kohort.testing.positions import CommittingApplication
 from kohort.types import TopicPartition
 from kohort.wire.codec.schema import Message
 
@@ -54,7 +54,7 @@ def blaming(where: str, member: str | None = None) -> Iterator[None]:
         raise RaisedError(where, member) from error
 
 
-class ListeningApplication(Application):
+class ListeningApplication(CommittingApplication):
     """An application with a listener that can call a consumer.
 
     Args:
@@ -99,13 +99,6 @@ class ListeningApplication(Application):
         """Forget offsets stored for partitions of other members."""
         super().let_go(partitions)
         self._consumer.forget(partitions)
-
-    def look_up_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """Discard answers about positions that were requested before a commit."""
-        for partition in partitions:
-            if partition in self._fetching:
-                self._fetching.discard(partition)
-                self._lives[partition] += 1
 
     def _found(self, lives: dict[TopicPartition, int], response: Message | None) -> None:
         """Skip partitions with an unanswered commit, whose effect is unknown."""

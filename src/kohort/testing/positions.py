@@ -9,16 +9,27 @@ from kohort.client.config import arguments
 from kohort.client.consumer.commits.offsets import OffsetAndTimestamp
 from kohort.client.net.metadata import PartitionMetadata, TopicMetadata
 from kohort.errors import LocalProtocolError
+from kohort.simulation.groups.application import Application
 from kohort.simulation.groups.ledger import GROUP
 from kohort.testing.calls import CallLog, NotSimulatedError, shown
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
     from kohort.simulation.groups.topics import Topic
-    from kohort.testing.listening import ListeningApplication
 
 # Leaders are not simulated: every partition has this one.
 _LEADER = 0
+
+
+class CommittingApplication(Application):
+    """An application whose consumer commits on its own."""
+
+    def look_up_again(self, partitions: Iterable[TopicPartition]) -> None:
+        """Discard answers about positions that were requested before a commit."""
+        for partition in partitions:
+            if partition in self._fetching:
+                self._fetching.discard(partition)
+                self._lives[partition] += 1
 
 
 class SimulatedPositions:
@@ -33,7 +44,7 @@ class SimulatedPositions:
         unsimulated: The first unsupported call; None if there was none.
     """
 
-    def __init__(self, application: ListeningApplication, log: CallLog) -> None:
+    def __init__(self, application: CommittingApplication, log: CallLog) -> None:
         self.held: frozenset[TopicPartition] = frozenset()
         self.unsimulated: NotSimulatedError | None = None
         self._application = application
