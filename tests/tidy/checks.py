@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
@@ -275,20 +276,18 @@ def misnamed_fragment(name: str) -> Iterator[str]:
 # ----------------------------------------------------------------------------------- import circles
 
 
-def import_circles(modules: Mapping[str, str]) -> list[list[str]]:
-    """Return the modules that import each other in a circle, for types alone or not.
+def import_circle(modules: Mapping[str, str]) -> list[str]:
+    """Return modules that import each other in a circle, for types alone or not; or none.
 
     Args:
         modules: The text of each module, by its dotted name; empty where only its name is known.
     """
     imports = {name: _imported(text, modules) - {name} for name, text in modules.items()}
-    reached = {name: _reached(name, imports) for name in modules}
-    circles = {
-        tuple(sorted(each for each in reached[name] if name in reached[each]))
-        for name in modules
-        if name in reached[name]
-    }
-    return [list(circle) for circle in sorted(circles)]
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def _imported(text: str, modules: Mapping[str, str]) -> set[str]:
@@ -300,15 +299,3 @@ def _imported(text: str, modules: Mapping[str, str]) -> set[str]:
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return found & modules.keys()
-
-
-def _reached(start: str, imports: Mapping[str, set[str]]) -> set[str]:
-    """Return all modules that the imports of one lead to."""
-    found: set[str] = set()
-    ahead = [*imports[start]]
-    while ahead:
-        name = ahead.pop()
-        if name not in found:
-            found.add(name)
-            ahead += imports[name]
-    return found

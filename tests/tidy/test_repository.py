@@ -76,15 +76,19 @@ def test_the_core_is_pure() -> None:
     assert complaints(checks.impure_core, select(".py", under=CORE)) == []
 
 
-def test_no_modules_of_the_core_import_each_other_in_a_circle() -> None:
-    """Import-linter sees circles of packages only where a contract puts one above the other."""
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Import-linter sees circles of packages only where a contract puts one above the other.
+
+    The package `kohort` apart, whose init names the whole library for types.
+    """
     modules = {}
-    for path in select(".py", ".pyx", under=("src/kohort/group/",)):
+    for path in select(".py", ".pyx", under=("src/",)):
         name = path.removeprefix("src/").rpartition(".")[0].replace("/", ".")
         text = (ROOT / path).read_text(encoding="utf-8") if path.endswith(".py") else ""
         modules[name.removesuffix(".__init__")] = text
-    assert len(modules) > 100
-    assert checks.import_circles(modules) == []
+    assert len(modules) > 800
+    del modules["kohort"]
+    assert checks.import_circle(modules) == []
 
 
 def test_values_are_those_of_the_house() -> None:
