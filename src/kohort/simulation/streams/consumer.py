@@ -59,10 +59,12 @@ class GroupConsumer:
     def __init__(self, application: BaseStreamsApplication) -> None:
         self._application = application
         self._process = application.process
+        # found by `internals_of`, as in an `AsyncConsumer`
+        self._internals = self
 
     @property
     def core(self) -> GroupConsumer:
-        """The inside of the consumer."""
+        """The internals of the consumer."""
         return self
 
     @property

@@ -7,7 +7,7 @@ shows for every record whether it was lost, and how often it was processed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 
 from kohort.client.consumer.records import ConsumerRecord
 from kohort.simulation.streams.base import BaseProcess, Disk
@@ -108,8 +108,12 @@ class SimulatedTask:
     def set_at_end(self, _partition: TopicPartition, _is_at_end: bool, /) -> None:
         """Do nothing: it only reads one partition."""
 
-    async def process_some(self, budget: int, /) -> int:
+    def process_some(self, budget: int, /) -> Awaitable[int]:
         """Process some records, which takes a while."""
+        return _Processing(self, budget)
+
+    async def take(self, budget: int) -> int:
+        """Process some records, as the scenario has it: at once, or for some time."""
         taken, self._waiting = self._waiting[:budget], self._waiting[budget:]
         if taken:
             takes_ms = self.process.streams.processing_ms()
@@ -172,3 +176,20 @@ class SimulatedDirectory:
         if process.alive and at is not None:
             process.streams_world.checkpointed(process, self._task, self.disk, at)
             self.disk.checkpoint = at
+
+
+class _Processing:
+    """Processing that begins when it is awaited; a killed process may never await it.
+
+    Args:
+        task: The task.
+        budget: Maximum number of records.
+    """
+
+    def __init__(self, task: SimulatedTask, budget: int) -> None:
+        self._task = task
+        self._budget = budget
+
+    def __await__(self) -> Generator[object, None, int]:
+        """Process the records."""
+        return self._task.take(self._budget).__await__()
