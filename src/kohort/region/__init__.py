@@ -1,9 +1,9 @@
 """Consistent regions: operators that drain, checkpoint and reset as one (decision 0026).
 
-The state of a region is the fold of its control topic. `kohort.region.machines` is pure: it has the
-records and their encoding, the fold, a reader that knows when its state can be trusted, and the
-machines of the controller and of an operator. The other modules are the shell: they handle Kafka,
-threads and files, and decide nothing.
+The state of a region is the fold of its control topic. `kohort.region.machines` is pure: it
+contains the records and their encoding, the fold, a reader that knows when its state can be
+trusted, and the state machines of the controller and of an operator. The other modules are the
+shell: they handle Kafka, threads and files, and decide nothing.
 
 Stability: experimental.
 """

@@ -1,4 +1,4 @@
-"""A controller candidate in a process of its own, outside the group of the operators."""
+"""A controller candidate in its own process, outside the operators' group."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Candidate:
 
     Args:
         region: Name of the region.
-        publisher: Makes the output of complete checkpoints visible.
-        wanted: Settings of `RegionSettings` that the region must have. A region that does not
-            exist yet is created with them, and then `group_id` is required.
+        publisher: Publishes the output of complete checkpoints.
+        wanted: Required settings of the region, as in `RegionSettings`. A missing region is created
+            with them; then `group_id` is required.
         client: Kafka's settings in snake_case.
-        replication_factor: Copies of the control topic if it has to be created; -1 is the broker's
+        replication_factor: Replicas of the control topic if it has to be created; -1: the broker's
             default.
 
     Raises:
@@ -66,11 +66,11 @@ class Candidate:
         self._opening: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
-        """Be a candidate until `stop`.
+        """Act as a candidate until `stop` is called.
 
         Raises:
-            DifferentRegionError: The region has other settings than were given.
-            RegionError: The region does not exist and there is no group to create it with, or its
+            DifferentRegionError: The region's settings differ from the given ones.
+            RegionError: The region does not exist and no group was given to create it with, or its
                 log or its sink cannot be used.
             KafkaError: The brokers refuse a request.
         """
@@ -126,7 +126,7 @@ class Candidate:
         return Controlling(machine, control, self._publisher, self._client, settings.group_id)
 
     def _agreed(self, state: RegionState) -> RegionSettings:
-        """Return the settings of the region, or those to create it with."""
+        """Return the settings of the region, or the settings to create it with."""
         if state.settings is not None:
             self._check(state)
             return state.settings
@@ -144,7 +144,7 @@ class Candidate:
             raise DifferentRegionError(f"region {self._region}: {differences}")
 
     def stop(self) -> None:
-        """End; a controller first makes the output of complete checkpoints visible."""
+        """Stop; a controller first publishes the output of complete checkpoints."""
         self._stopped.set()
         if self._opening is not None:
             self._opening.cancel()

@@ -39,28 +39,29 @@ if TYPE_CHECKING:
 else:
 
     class ConsumerSettings(TypedDict, total=False):
-        """Stands in for the real class, whose import would load what only type checkers need."""
+        """Stands in for the real class, whose import would load modules only type checkers need."""
 
 
 class RegionConsumerSettings(ConsumerSettings, total=False):
-    """Settings of a region's worker, beside those of `kohort.Consumer`.
+    """Settings of a region's worker, in addition to those of `kohort.Consumer`.
 
     Attributes:
         operator: Name of the operator, unique in the region, at most 200 characters; a newer
             process with the same name fences the older one.
-        pattern: A regular expression of topics, in place of topics.
+        pattern: A regular expression for topics, instead of topics.
         start: Where to start a partition that the region has never read: `earliest`, `latest`,
             `committed`, milliseconds since 1970, or a duration before now such as "-PT6H".
-        mode: `periodic`, or `operator-driven`: a checkpoint only on request.
-        trigger_count: Only with mode `operator-driven`: the operator asks for a checkpoint
-            after it has processed this many records.
+        mode: `periodic`, or `operator-driven`: checkpoints only on request.
+        trigger_count: Only with mode `operator-driven`: the operator asks for a checkpoint after
+            processing this many records.
         period_ms: Milliseconds from the end of a checkpoint or reset to the next checkpoint.
-        drain_timeout_ms: Most milliseconds for a checkpoint, and so for a revocation.
+        drain_timeout_ms: Timeout of a checkpoint, and thus of a revocation, in milliseconds.
         reset_timeout_ms: Milliseconds after which a reset evicts the operators that are not done.
-        max_resets: Resets in a row after which the region only continues with a forced one.
+        max_resets: Number of consecutive resets after which the region continues only with a forced
+            one.
         rebalance: `checkpoint`: partitions that move are handed over with a checkpoint; `reset`:
             the region resets when a partition moves whose records were delivered.
-        replication_factor: Copies of the region's own topics; -1 is the broker's default.
+        replication_factor: Replicas of the region's own topics; -1: the broker's default.
     """
 
     operator: Required[str]
@@ -179,7 +180,7 @@ def _check_trigger(mode: str, trigger_count: int) -> None:
 
 
 def _report_end(worker: Worker, processing: asyncio.Task[None]) -> None:
-    """End the worker, too, when the task that processes records ends."""
+    """End the worker as well when the task that processes records ends."""
     if worker.inbox.is_closed:
         return
     if processing.cancelled():
@@ -197,23 +198,23 @@ def _metrics(worker: Worker | None) -> RegionMetrics:
 
 
 class RegionConsumer:
-    """An operator of a region, in a process of its own or in a thread beside others.
+    """An operator of a region, in its own process or in a thread beside others.
 
-    `run` calls the function in the calling thread, for the records of one partition at a time, in
-    order. What the function returns goes to the sink, and what it keeps in `state` stays with the
-    partition. Neither is visible before a checkpoint of the whole region contains it. After a
-    failure, records are processed again from there: readers of the sink see each record once.
+    `run` calls the function in the calling thread, with the records of one partition at a time, in
+    order. Rows returned by the function go to the sink, and its `state` stays with the partition.
+    Neither is visible before a checkpoint of the whole region contains it. After a failure, records
+    since that checkpoint are processed again: readers of the sink see each record once.
 
-    The function must be deterministic: the same records and the same state give the same rows.
+    The function must be deterministic: the same records and state must yield the same rows.
 
     Args:
         region: Name of the region, the same in all its processes.
         topics: Topics to read.
         function: Called with the partition, its next records and its state; returns rows for the
-            sink (an iterable, or what the sink accepts), or None.
-        sink: Takes the rows.
-        **settings: See `RegionConsumerSettings`; `operator` and `group_id` are required. Kafka's
-            settings as `kohort.Consumer` takes them.
+            sink (an iterable, or whatever the sink accepts), or None.
+        sink: Receives the rows.
+        **settings: See `RegionConsumerSettings`; `operator` and `group_id` are required. Also
+            Kafka's settings as `kohort.Consumer` takes them.
 
     Raises:
         ConfigError: A setting is unknown or has an invalid value.
@@ -248,11 +249,11 @@ class RegionConsumer:
         self.stop()
 
     def run(self) -> None:
-        """Work until another thread or a signal handler calls `stop`.
+        """Run until another thread or a signal handler calls `stop`.
 
         Raises:
-            FunctionError: The function raised; its error is `__cause__`.
-            RegionError: The operator cannot go on; the message says why.
+            FunctionError: The function raised an exception, which is `__cause__`.
+            RegionError: The operator cannot continue; the message gives the reason.
             KafkaError: The brokers refuse a request.
             LocalProtocolError: `run` was called before.
         """
@@ -284,7 +285,7 @@ class RegionConsumer:
 
         try:
             asyncio.run(main())
-        except asyncio.CancelledError:  # the thread that works has an error of its own
+        except asyncio.CancelledError:  # the worker thread has its own error
             pass
         except BaseException as error:  # noqa: BLE001  # the caller of `run` gets it
             self._error = error
@@ -317,9 +318,9 @@ class RegionConsumer:
                 self.make_consistent(why)
 
     def stop(self) -> None:
-        """End in order: give the partitions back with a last checkpoint, then let `run` return.
+        """Stop in order: hand over the partitions with a last checkpoint, then let `run` return.
 
-        Takes no lock and never waits, so handlers of signals may call it.
+        Takes no lock and never waits, so signal handlers may call it.
         """
         self._stop_asked = True
         self._on_loop(lambda worker: worker.close())
@@ -327,18 +328,18 @@ class RegionConsumer:
     def make_consistent(self, why: str = "") -> None:
         """Ask the region for a checkpoint now, as `kohort region drain` does, without waiting.
 
-        Any thread may call this, and so may the function: then the checkpoint contains at least the
-        call that is under way. `state.completed` tells when the checkpoint is complete.
+        Any thread may call this, including the function: then the checkpoint contains at least the
+            current call. `state.completed` shows when the checkpoint is complete.
 
         Args:
-            why: For the history of the region.
+            why: The reason, for the region's history.
         """
         self._on_loop(lambda worker: worker.make_consistent(why or f"asked by {self.operator}"))
 
     def _on_loop(self, action: Callable[[Worker], None]) -> None:
         loop, worker = self._loop, self._worker
         if loop is not None and worker is not None:
-            with suppress(RuntimeError):  # the loop has ended by itself
+            with suppress(RuntimeError):  # the loop has already ended
                 loop.call_soon_threadsafe(action, worker)
 
     @property
@@ -353,11 +354,11 @@ class RegionConsumer:
 
     @property
     def state(self) -> RegionState | None:
-        """The region as this process knows it; None before it has read the control topic."""
+        """The region as known to this process; None before it has read the control topic."""
         return None if self._worker is None else self._worker.state
 
     def metrics(self) -> RegionMetrics:
-        """Return the current metrics, see `RegionMetrics`; any thread may call this."""
+        """Return the current metrics, see `RegionMetrics`; may be called from any thread."""
         return _metrics(self._worker)
 
 
@@ -379,7 +380,7 @@ class AsyncRegionConsumer:
         self._stop_asked = False
 
     async def run(self) -> None:
-        """Work until `stop`; raises the errors of `RegionConsumer.run`.
+        """Run until `stop` is called; raises the errors of `RegionConsumer.run`.
 
         Raises:
             LocalProtocolError: `run` was called before.
@@ -418,7 +419,7 @@ class AsyncRegionConsumer:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                # Something that the function awaited was cancelled, not this task.
+                # Something the function awaited was cancelled, not this task.
                 raise failed(item, error) from error
             except Exception as error:
                 raise failed(item, error) from error
@@ -429,13 +430,13 @@ class AsyncRegionConsumer:
     def make_consistent(self, why: str = "") -> None:
         """Ask the region for a checkpoint now; see `RegionConsumer.make_consistent`.
 
-        Call it on the loop of `run` only.
+        Call it only on the loop of `run`.
         """
         if self._worker is not None:
             self._worker.make_consistent(why or f"asked by {self.operator}")
 
     def stop(self) -> None:
-        """End in order, with a last checkpoint."""
+        """Stop in order, with a last checkpoint."""
         self._stop_asked = True
         if self._worker is not None:
             self._worker.close()
@@ -452,9 +453,9 @@ class AsyncRegionConsumer:
 
     @property
     def state(self) -> RegionState | None:
-        """The region as this process knows it; None before it has read the control topic."""
+        """The region as known to this process; None before it has read the control topic."""
         return None if self._worker is None else self._worker.state
 
     def metrics(self) -> RegionMetrics:
-        """Return the current metrics, see `RegionMetrics`; any thread may call this."""
+        """Return the current metrics, see `RegionMetrics`; may be called from any thread."""
         return _metrics(self._worker)

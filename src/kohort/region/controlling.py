@@ -1,6 +1,7 @@
-"""Runs the machine of a controller: every operator carries one, and one candidate is active.
+"""Runs the state machine of a controller: each operator has a candidate, and one is active.
 
-A group with one partition chooses which candidate tries. The log says which one is the controller.
+A group with one partition chooses the candidate that tries to take over. The log decides which one
+is the controller.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ log = logging.getLogger("kohort.region")
 
 _DESCRIBE_S = 1.0
 _POLL_MS = 500
-# The candidates' group notices a killed process as soon as the operators' group does.
+# The candidates' group detects a killed process as soon as the operators' group does.
 _OF_MEMBERS = ("session_timeout_ms", "heartbeat_interval_ms")
 
 
 class Controlling:
-    """One candidate on the loop.
+    """One candidate on the event loop.
 
     Args:
-        machine: Decides.
+        machine: The state machine.
         control: The region's log; `follow` must be running.
-        publisher: Makes output visible.
+        publisher: Publishes output.
         settings: How to reach the brokers.
         group_id: The group of the operators.
     """
@@ -81,7 +82,7 @@ class Controlling:
         self._is_chosen = False
 
     async def run(self) -> None:
-        """Be a candidate until cancelled.
+        """Act as a candidate until cancelled.
 
         Raises:
             KafkaError: The brokers refuse a request that a controller needs.
@@ -132,7 +133,7 @@ class Controlling:
     # --------------------------------------------------------------------------------- the machine
 
     def folded(self, state: RegionState) -> None:
-        """Take note of the region's state."""
+        """Process the region's new state."""
         was_controller = self._is_controller
         self._state = state
         if self._is_controller and not was_controller:
@@ -155,10 +156,10 @@ class Controlling:
         return state is not None and state.controller == self.machine.config.incarnation
 
     async def show_last(self, patience_s: float) -> None:
-        """If this is the controller, wait until the output of complete checkpoints is visible.
+        """If this is the controller, wait until the output of complete checkpoints is published.
 
         Args:
-            patience_s: How long at most, in seconds.
+            patience_s: Timeout in seconds.
         """
         try:
             async with asyncio.timeout(patience_s):
@@ -178,9 +179,9 @@ class Controlling:
         self.tell(Asked(what, force, why))
 
     def tell(self, event: ControllerInput) -> None:
-        """Pass an input to the machine, and carry out its effects.
+        """Pass an input to the state machine, and carry out its effects.
 
-        Timers call it as well, so an error ends the candidate here.
+        Timers also call this, so an error ends the candidate here.
         """
         try:
             self._decide(event)
@@ -227,7 +228,7 @@ class Controlling:
         try:
             await asyncio.to_thread(self._publisher.check, publish.shown)
             await asyncio.to_thread(self._publisher.publish, publish.checkpoint, outputs)
-        except Exception as error:  # any error of the sink leads to another try
+        except Exception as error:  # any error of the sink leads to a retry
             is_known = isinstance(error, (OSError, KohortError))
             log.error(
                 "region %s: the output of checkpoint %d cannot become visible, will try "

@@ -1,8 +1,8 @@
 """The drain as in IBM Streams, for regions with `rebalance="reset"`.
 
-For its part of a checkpoint, the operator stops polling, empties the queue of the function, and
-commits all its offsets to the group in one synchronous request. In other regions, operators take
-part in a checkpoint while they go on processing.
+For its part of a checkpoint, the operator stops polling, empties the function's queue, and commits
+all its offsets to the group in one synchronous request. In other regions, operators keep processing
+during a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Draining:
     """The drains of one operator, on its event loop.
 
     Args:
-        consumer: Commits; it is not polled during a drain.
-        inbox: The queue of the function.
+        consumer: Commits offsets; it is not polled during a drain.
+        inbox: The function's queue.
         empties_queue: Whether the function gets no records until the drain is over. In an
-            operator-driven region an operator asked for the drain, and the queue stays.
-        limit_ms: How long a commit may take, and how long polling may stop, in milliseconds.
+            operator-driven region an operator asked for the drain, and the queue is kept.
+        limit_ms: Timeout of a commit, and maximum pause of polling, in milliseconds.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Draining:
         self._is_over.set()
 
     def begin(self) -> None:
-        """Stop polling, and empty the queue into the drain buffer."""
+        """Stop polling, and move the queue to the drain buffer."""
         self._is_over.clear()
         if self._empties_queue:
             self._inbox.set_aside()
 
     def end(self) -> bool:
-        """Poll again, and restore the queue; return whether there was a drain."""
+        """Resume polling, and restore the queue; return whether there was a drain."""
         was_on = not self._is_over.is_set()
         self._is_over.set()
         self._inbox.put_back()
@@ -58,7 +58,7 @@ class Draining:
         """Wait for the end of a drain, but not too long: the group removes silent members."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limit_ms / 1000):
-                while not self._is_over.is_set():  # another one may begin before this wakes up
+                while not self._is_over.is_set():  # another drain may begin before this wakes up
                     await self._is_over.wait()
 
     async def commit(
@@ -70,10 +70,10 @@ class Draining:
 
         Args:
             positions: The next offset of each partition.
-            places: The partitions of the assignment; others are left out.
+            places: The assigned partitions; others are left out.
 
         Raises:
-            KohortError: The group refused the offset of at least one partition.
+            KohortError: The group refused at least one partition's offset.
         """
         offsets = {
             place: OffsetAndMetadata(positions[partition])

@@ -6,7 +6,7 @@ from kohort.errors import KohortError
 
 
 class RegionError(KohortError):
-    """Base of the errors of a region."""
+    """Base class of the errors of a region."""
 
 
 class RegionRecordError(RegionError):
@@ -14,7 +14,7 @@ class RegionRecordError(RegionError):
 
 
 class NewerRecordError(RegionRecordError):
-    """A newer version wrote a record, and a reader that ignored it would be wrong."""
+    """A newer version wrote a record that a reader must not ignore."""
 
 
 class RegionLogError(RegionError):
@@ -22,7 +22,7 @@ class RegionLogError(RegionError):
 
 
 class LogGapError(RegionLogError):
-    """Records are missing that no snapshot covers: by hand or by retention, they were deleted."""
+    """Records that no snapshot covers are missing: they were deleted by hand or by retention."""
 
 
 class ForkedSnapshotError(RegionLogError):
@@ -30,7 +30,7 @@ class ForkedSnapshotError(RegionLogError):
 
 
 class OperatorFencedError(RegionError):
-    """A newer process has the operator's name, or the controller evicted this one."""
+    """A newer process uses the operator's name, or the controller evicted this one."""
 
 
 class DifferentRegionError(RegionError):
@@ -38,11 +38,11 @@ class DifferentRegionError(RegionError):
 
 
 class ControlTopicError(RegionError):
-    """The control topic is missing, was deleted, or cannot hold a region."""
+    """The control topic is missing, was deleted, or is unsuitable for a region."""
 
 
 class StateLimitError(RegionError):
-    """The state of partitions is too large for a region; for such state use learner tasks."""
+    """The state of partitions is too large for a region; use learner tasks instead."""
 
 
 class RegionStateError(RegionError):
@@ -54,16 +54,16 @@ class SourceError(RegionError):
 
 
 class SinkError(RegionError):
-    """Output is missing or damaged, or another writer uses the place of the region's output."""
+    """Output is missing or damaged, or another writer uses the region's output location."""
 
 
 class RegionQueryError(RegionError):
-    """A Spark query cannot be an operator of a region; the message says what to change."""
+    """A Spark query cannot be an operator of a region; the message gives the remedy."""
 
 
 class RegionOrderError(RegionError):
-    """Records of a partition came out of order, in several tasks, or from another batch."""
+    """Records of a partition arrived out of order, in several tasks, or from another batch."""
 
 
 class FunctionError(RegionError):
-    """The application's function raised; its error is `__cause__`."""
+    """The application's function raised an exception, which is `__cause__`."""

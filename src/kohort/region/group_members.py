@@ -1,4 +1,4 @@
-"""The members of a region's group, as the brokers describe it, and what they forbid."""
+"""The members of a region's group, as described by the brokers, and checks against them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.client.admin.aio import AsyncAdminClient
     from kohort.region.sinks.sink import Publisher
 
-# In other states a live member may be missing for a moment.
+# In other states a live member may be missing temporarily.
 _AT_REST = frozenset(("Stable", "Empty", "Dead"))
 
 
@@ -25,8 +25,8 @@ class OperatorGroup(Struct, frozen=True):
 
     Attributes:
         members: Its members.
-        is_at_rest: Whether no rebalance is under way, so that `members` has every live member.
-        topics: What its members subscribe to by name.
+        is_at_rest: Whether the group is not rebalancing, so that `members` lists every live member.
+        topics: The topics that its members subscribe to by name.
     """
 
     members: tuple[GroupMember, ...] = ()
@@ -35,7 +35,7 @@ class OperatorGroup(Struct, frozen=True):
 
 
 async def described(admin: AsyncAdminClient, group_id: str) -> OperatorGroup:
-    """Return a group as it is now; a group that does not exist has no members.
+    """Return the current description of a group; a missing group has no members.
 
     Raises:
         KafkaError: It cannot be described.
@@ -54,16 +54,16 @@ async def described(admin: AsyncAdminClient, group_id: str) -> OperatorGroup:
 async def check_creation(
     region: str, group_id: str, publisher: Publisher, admin: AsyncAdminClient
 ) -> None:
-    """Check that a region may be created: its output and its group must not be in use.
+    """Check that a region may be created: its output and its group must be unused.
 
     Args:
-        region: Its name.
+        region: The region's name.
         group_id: Group of its operators.
         publisher: Its output, not opened yet.
-        admin: Asks the brokers.
+        admin: The admin client.
 
     Raises:
-        SinkError: The output is that of another region.
+        SinkError: The output belongs to another region.
         RegionError: The group has members, which cannot be operators of this region.
         KafkaError: The group cannot be described.
     """

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from kohort.region.machines.state import Operator, RegionState
 
 
-# How long a request that timed out looks for operators that are gone.
+# How long a timed-out request looks for operators that have left the group.
 _LOOK_S = 5.0
-# Forced resets count for this long.
+# Forced resets are counted over this period.
 _LATELY_MS = 3_600_000
 
 
 class RegionWaitError(RegionError):
-    """A request was not fulfilled in time; the message says what the region waits for."""
+    """A request was not fulfilled in time; the message shows what the region waits for."""
 
 
 class Entry(Struct, frozen=True):
@@ -64,12 +64,12 @@ async def opened(
     settings: ClientSettings,
     prepare: Callable[[ControlLog], object] = lambda _: None,
 ) -> AsyncIterator[ControlLog]:
-    """Follow the control topic of a region that exists.
+    """Follow the control topic of an existing region.
 
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
-        prepare: Called with the log before reading begins.
+        prepare: Called with the log before it is read.
 
     Raises:
         ControlTopicError: The region does not exist.
@@ -85,26 +85,26 @@ async def opened(
     finally:
         if following is not None:
             following.cancel()
-            # `ControlLog` tells waiters why the log ended.
+            # `ControlLog` gives the waiting tasks the error that ended the log.
             await asyncio.gather(following, return_exceptions=True)
         await control.close()
 
 
 class Sight(Struct, frozen=True):
-    """A region, with facts that its log does not show.
+    """A region, including facts that its log does not show.
 
     Attributes:
         state: The region according to its log.
         strangers: Members of its group that are not its operators.
         problem: Why the group cannot be described; empty if it was.
-        gone: Operators that are no longer in the group; none while it rebalances.
-        waiting_s: Seconds for which it has been waiting for operators; None: it is not waiting.
-        missing_topics: Topics to which members subscribe by name, and which do not exist.
-        forced_resets: Recent forced resets, which do not count for `max_resets`.
-        forced_since_ms: Begin of the time they are counted in, in milliseconds since 1970: an hour
-            ago, or the time of the log's first record; None: the log is empty.
-        ends: The offsets after the last records of partitions, as far as known.
-        unmeasured: Why they are not known; empty if they are, or the topics do not exist.
+        gone: Operators that are no longer in the group; empty while it rebalances.
+        waiting_s: How long it has been waiting for operators, in seconds; None: it is not waiting.
+        missing_topics: Topics that members subscribe to by name but that do not exist.
+        forced_resets: Number of recent forced resets, which do not count for `max_resets`.
+        forced_since_ms: Start of the period they are counted in, in milliseconds since 1970: an
+            hour ago, or the time of the log's first record; None: the log is empty.
+        ends: The end offsets of partitions, as far as known.
+        unmeasured: Why they are unknown; empty if they are known, or the topics do not exist.
     """
 
     state: RegionState
@@ -120,7 +120,7 @@ class Sight(Struct, frozen=True):
 
 
 class Clock:
-    """Remembers when checkpoints and resets began, by the brokers' clock.
+    """Tracks when checkpoints and resets began, by the brokers' clock.
 
     Args:
         control: The region's log; reading must not have begun.
@@ -130,16 +130,16 @@ class Clock:
         self._began_ms: int | None = None
         self._first_ms: int | None = None
         self._last_ms = 0
-        # The time of the last record that is no request.
+        # The time of the last record that is not a request.
         self._written_ms: int | None = None
-        # The time of each forced reset, by its attempt; repeated records count once.
+        # The time of each forced reset by attempt; repeated records count once.
         self._forced: dict[int, int] = {}
         control.on_record(self._hear)
 
     def _hear(self, record: ConsumerRecord) -> None:
         self._first_ms = record.timestamp if self._first_ms is None else self._first_ms
         self._last_ms = record.timestamp
-        with suppress(RegionError):  # the fold reports it
+        with suppress(RegionError):  # the fold reports the error
             known = None if record.value is None else decode(record.key, record.value)
             if known is not None and not isinstance(known, Ask):
                 self._written_ms = record.timestamp
@@ -149,16 +149,17 @@ class Clock:
                 self._forced.setdefault(known.attempt, record.timestamp)
 
     def forced(self) -> tuple[int, int | None]:
-        """Return the number of recent forced resets, and since when, by the log's time."""
+        """Return the number of recent forced resets, and the start of that period in log time."""
         if self._first_ms is None:
             return 0, None
         since = max(self._first_ms, self._last_ms - _LATELY_MS)
         return sum(at >= since for at in self._forced.values()), since
 
     def waiting_s(self, state: RegionState, gone: Collection[Operator] = ()) -> int | None:
-        """Return how many seconds a region has been waiting for operators; None: it is not.
+        """Return how long a region has been waiting for operators, in seconds; None: it is not.
 
-        If all are gone and it waited for none before, that is the time since they wrote last.
+        If all have left and the region was not waiting before, the time counts from their last
+        records.
         """
         is_waiting = any(state.awaited()) or (state.drain is not None and state.drain.missing)
         since = self._began_ms if is_waiting else None
@@ -178,12 +179,12 @@ async def sights(
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
-        measures: Whether to ask for the ends of partitions, too.
+        measures: Whether to also request the end offsets of partitions.
 
     Raises:
         ControlTopicError: The region does not exist.
         KafkaError: The brokers cannot be reached, or refuse. If only the group cannot be described,
-            the result says so.
+            the result reports it.
     """
     clocks: list[Clock] = []
     async with (
@@ -196,15 +197,15 @@ async def sights(
 async def look_around(control: ControlLog, admin: AsyncAdminClient, clock: Clock) -> Sight:
     """Inspect a region, its group and the ends of its partitions.
 
-    If the group cannot be described, or the ends cannot be asked for, the result says so.
+    If the group or the ends are unavailable, the result reports it.
 
     Args:
         control: The region's log; `follow` must be running.
-        admin: Asks the brokers.
+        admin: The admin client.
         clock: The clock of the same log.
 
     Raises:
-        Exception: What has ended `follow`.
+        Exception: The error that ended `follow`.
     """
     seen = await _looked_at_group(control, admin, clock)
     try:
@@ -244,7 +245,7 @@ async def _looked_at_group(control: ControlLog, admin: AsyncAdminClient, clock: 
 
 
 async def look(region: str, settings: ClientSettings) -> RegionState:
-    """Return what a region is now."""
+    """Return the current state of a region."""
     async with opened(region, settings) as control:
         return await control.caught_up()
 
@@ -258,24 +259,24 @@ async def ask(
     why: str = "",
     timeout_s: float = 60.0,
 ) -> RegionState:
-    """Ask a region for a drain, a reset or a stop, and wait until that has happened.
+    """Ask a region for a drain, a reset or a stop, and wait until it is done.
 
-    A drain has happened once the output of its checkpoint is visible.
+    A drain is done once the output of its checkpoint is visible.
 
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
         what: `drain`, `reset` or `stop`.
-        force: Whether a reset begins a fresh budget of resets in a row.
-        why: For the region's history.
-        timeout_s: How many seconds to wait, also for the brokers; after that, looking at the group
-            takes a few seconds more at most.
+        force: Whether a reset starts a new budget of consecutive resets.
+        why: The reason, for the region's history.
+        timeout_s: Timeout in seconds, including waits for the brokers; after that, checking the
+            group takes at most a few seconds more.
 
     Returns:
         The region afterwards.
 
     Raises:
-        RegionWaitError: It did not happen in time, or cannot; the message says what prevents it.
+        RegionWaitError: It was not done in time, or cannot be done; the message names the obstacle.
         ControlTopicError: The region does not exist.
     """
     asking = _Asking(region, what, force, why)
@@ -291,7 +292,7 @@ async def ask(
 
 
 class _Asking:
-    """One request, repeated when the region resets before it is fulfilled.
+    """One request, repeated if the region resets before fulfilling it.
 
     Attributes:
         left: The region since all operators have left because of the request; None: they have not.
@@ -305,18 +306,18 @@ class _Asking:
         self._writer = f"{user()}.{os.getpid()}"
         self._attempt = 0
         self._cause = ""
-        # The requested checkpoint once it is complete; it has yet to become visible.
+        # The requested checkpoint once it is complete; it is not visible yet.
         self._complete: int | None = None
-        # The region before the request, and as seen last; None: not read yet.
+        # The region before the request, and its last known state; None: not read yet.
         self._before: RegionState | None = None
         self._seen: RegionState | None = None
         self.left: RegionState | None = None
 
     async def run(self, settings: ClientSettings) -> RegionState:
-        """Ask, and return the region once it has happened.
+        """Send the request, and return the region once it is fulfilled.
 
         Raises:
-            RegionWaitError: It cannot happen.
+            RegionWaitError: It cannot be fulfilled.
         """
         async with opened(self._region, settings) as control:
             self._before = self._seen = before = await control.caught_up()
@@ -334,10 +335,10 @@ class _Asking:
         return await self._until_it_ended(control, state) if self._what == STOP else state
 
     async def _until_it_ended(self, control: ControlLog, state: RegionState) -> RegionState:
-        """Wait for what the controller still does after the last operator has left.
+        """Wait for the controller's remaining work after the last operator has left.
 
-        A checkpoint in which no operator takes part may become complete then, and output becomes
-        visible. Controllers wait no longer than `drain_timeout_ms` for that.
+        A checkpoint in which no operator takes part may still become complete, and output may
+        become visible. Controllers wait at most `drain_timeout_ms` for that.
         """
         self.left = state
         limit_ms = state.settings.drain_timeout_ms if state.settings else 0
@@ -370,13 +371,13 @@ class _Asking:
 
     @property
     def missed(self) -> str:
-        """What did not happen."""
+        """What was not done."""
         if self._complete is None:
             return f"the {self._what} did not happen"
         return f"checkpoint {self._complete} is complete but not visible"
 
     async def waits_for(self, settings: ClientSettings) -> str:
-        """Say what keeps it from happening."""
+        """Describe what prevents it."""
         if self._before is None or self._seen is None:
             return "its log could not be read"
         sight = await self._looked(settings, self._seen)
@@ -385,7 +386,7 @@ class _Asking:
         )
 
     async def _looked(self, settings: ClientSettings, seen: RegionState) -> Sight:
-        """Look at the region's group, too; if that fails, use only what the log says."""
+        """Look at the region's group, too; if that fails, use only the log."""
         try:
             async with (
                 asyncio.timeout(_LOOK_S),
@@ -411,7 +412,7 @@ class _Asking:
         return not now.operators
 
     def _went_back(self, before: RegionState, state: RegionState) -> str:
-        """Say how often the region reset meanwhile, and why."""
+        """Describe how often the region reset meanwhile, and why."""
         times = state.attempt - before.attempt
         if self._what == RESET or times <= 0:
             return ""
@@ -420,10 +421,10 @@ class _Asking:
 
 
 def user() -> str:
-    """Return the name of this process's user, or its number where it has no name (containers)."""
+    """Return the name of this process's user, or the user id if it has no name (containers)."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # OSError from Python 3.13 on
+    except (KeyError, OSError):  # OSError since Python 3.13
         return str(os.getuid())
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kohort.region.machines.records import RegionPartition
     from kohort.region.machines.state import RegionState
 
-# Averages are over this many drains or resets, as in IBM Streams.
+# Averages cover this many drains or resets, as in IBM Streams.
 AVERAGED = 10
 
 RegionMetrics = TypedDict(  # noqa: UP013  # the names of IBM Streams are not Python names
@@ -55,7 +55,7 @@ class OperatorMetrics:
         self._drain_began: float | None = None
 
     def own(self, partitions: Iterable[RegionPartition]) -> None:
-        """Record the partitions that the group has assigned."""
+        """Record the partitions assigned by the group."""
         topics = [each.topic for each in partitions]
         self.assigned, self.topics = len(topics), len(set(topics))
 
@@ -72,9 +72,9 @@ class OperatorMetrics:
 
 
 class ControllerMetrics:
-    """The metrics of the region as a candidate sees it, controller or not.
+    """The metrics of the region as seen by a candidate, controller or not.
 
-    Times are measured between two reads of the log, by the clock of this process.
+    Times are measured between two reads of the log, by this process's clock.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class ControllerMetrics:
             self._drains.append(now - self._drain_began[1])
             self._drain_began = None
         if state.drain is None:
-            self._drain_began = None  # a reset has burnt it
+            self._drain_began = None  # a reset ended it
         elif self._drain_began is None or self._drain_began[0] != state.drain.checkpoint:
             self._drain_began = (state.drain.checkpoint, now)
 
@@ -113,12 +113,12 @@ class ControllerMetrics:
 
     @property
     def average_drain_ms(self) -> float:
-        """Average milliseconds from the begin of a drain to its completion; 0: there was none."""
+        """Average milliseconds from the start of a drain to its completion; 0: there was none."""
         return _average(self._drains)
 
     @property
     def average_reset_ms(self) -> float:
-        """Average milliseconds of a reset until every operator is back; 0: there was none."""
+        """Average milliseconds of a reset until every operator has finished; 0: there was none."""
         return _average(self._resets)
 
 
@@ -129,12 +129,12 @@ def _average(times: deque[float]) -> float:
 def measured(
     operator: OperatorMetrics, controller: ControllerMetrics, pending: int
 ) -> RegionMetrics:
-    """Return both under their names in IBM Streams.
+    """Return both sets of metrics under their names in IBM Streams.
 
     Args:
-        operator: What the operator counted.
-        controller: What the candidate saw.
-        pending: Records that wait for the function.
+        operator: The operator's metrics.
+        controller: The candidate's metrics.
+        pending: Number of records waiting for the function.
     """
     return {
         "nPartitionsAssigned": operator.assigned,

@@ -1,19 +1,19 @@
-"""Limits for the names of a region, an operator and its group.
+"""Limits on the names of a region, an operator and its group.
 
-They go into names of topics, records and file names.
+They become part of topic names, records and file names.
 """
 
 from __future__ import annotations
 
 import re
 
-# The client id is the name and twelve more characters, of which records take 249. The key of a
-# record has it quoted, three characters for each byte, and may have 2,000.
+# The client id is the name and twelve more characters; records allow 249. A record's key contains
+# it quoted, three characters per byte, and may have 2,000.
 OPERATOR_MAX = 200
 OPERATOR_BYTES_MAX = 600
 GROUP_MAX = 249
 _IN_FILES_MAX = 120
-# Kafka allows 249 characters in the name of a topic, which adds "__kohort-region-" and "-state".
+# Kafka allows 249 characters in a topic name, which adds "__kohort-region-" and "-state".
 REGION_MAX = 227
 _ODD = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -22,7 +22,7 @@ def problem_of_region(region: object) -> str:
     """Return why this cannot be the name of a region; empty if it can.
 
     Args:
-        region: What was given as its name.
+        region: The value given as its name.
     """
     if not isinstance(region, str):
         return f"the region's name is a {type(region).__name__} and must be a text"
@@ -56,7 +56,7 @@ def problem_of(operator: str, group_id: str) -> str:
 
 
 def in_file_names(prefix: str) -> str:
-    """Return a prefix for file names that people can read; the rest of the name must be unique.
+    """Return a readable prefix for file names; the rest of the name must be unique.
 
     Args:
         prefix: Checkpoint, attempt, and the name of an operator.

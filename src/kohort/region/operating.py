@@ -1,4 +1,4 @@
-"""Runs the machine of an operator: its consumer, its work, and its records in the log.
+"""Runs the state machine of an operator: its consumer, its work, and its records in the log.
 
 Everything here runs on one event loop; the application's function runs elsewhere and takes its
 items from the inbox (`kohort.region.work`).
@@ -62,25 +62,25 @@ _POLL_MS = 100
 # After a reset the group may be about to rebalance, which would undo what is read now.
 _THROTTLE_S = 0.1
 _LOOK_S = 0.05
-# How long closing waits for the removal of states, which otherwise only a sweep would find.
+# How long closing waits for the removal of states that otherwise only a sweep would find.
 _CLEAR_UP_S = 5.0
-# How long a topic of an assignment may be unknown to the brokers.
+# How long the brokers may not know an assigned topic.
 _APPEARS_S = 60.0
 _wait = asyncio.sleep
 
 
 class Operating(RebalanceListener):
-    """One operator on the loop.
+    """One operator on the event loop.
 
     Args:
-        machine: Decides.
+        machine: The state machine.
         control: The region's log; `follow` must be running.
-        states: Where states of partitions are stored.
+        states: Stores the states of partitions.
         consumer: A member of the region's group.
-        inbox: Takes the work for the application's function.
+        inbox: Receives the work for the application's function.
         start: Where to start partitions that the region has never read.
         fetches: Whether the consumer reads; otherwise it is only a member, and others read.
-        draining: Drains as in IBM Streams for its part of checkpoints; None: processing goes on.
+        draining: Drains as in IBM Streams for its part of checkpoints; None: processing continues.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class Operating(RebalanceListener):
         self._revocation: asyncio.Event | None = None
         self._patience = Patience()
         self._sources = Sources(consumer)
-        # The assigned partitions; those being read, and those about to be.
+        # The assigned partitions; those being read, and those about to be read.
         self._places: dict[TopicPartition, RegionPartition] = {}
         self._reads: dict[RegionPartition, int] = {}
         self._preparing: dict[RegionPartition, int] = {}
         self._is_throttled = self._is_full = False
         self._completed = 0
-        # The group's offsets show the last complete checkpoint; one commit at a time.
+        # The group's offsets show the last complete checkpoint; there is one commit at a time.
         self._shown_next = RegionState()
         self._is_showing = False
         self._has_swept = False
@@ -127,9 +127,9 @@ class Operating(RebalanceListener):
     # ------------------------------------------------------------------------------- the machine
 
     def tell(self, event: OperatorInput) -> None:
-        """Pass an input to the machine, and carry out its effects.
+        """Pass an input to the state machine, and carry out its effects.
 
-        Timers and other threads call it as well, so an error ends the operator here.
+        Timers and other threads also call this, so an error ends the operator here.
         """
         if self.closed.done():
             return
@@ -182,7 +182,7 @@ class Operating(RebalanceListener):
             self.closed.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """End the operator with an error."""
+        """Stop the operator with an error."""
         if self._revocation is not None:
             self._revocation.set()
         if not self.closed.done():
@@ -212,7 +212,7 @@ class Operating(RebalanceListener):
             self._timer = self._loop.call_at(deadline / 1000, self.tell, Tick())
 
     def folded(self, state: RegionState) -> None:
-        """Pass the region's state to the machine."""
+        """Pass the region's state to the state machine."""
         self.tell(Folded(state, self._control.reader.evicted.get(self.machine.config.id, "")))
         if state.completed > self._completed:
             self._completed, self._shown_next = state.completed, state
@@ -225,7 +225,7 @@ class Operating(RebalanceListener):
             self._begin(self._sweep(state))
 
     async def _sweep(self, state: RegionState) -> None:
-        """Remove states that killed processes have left; one process does this, once."""
+        """Remove states left behind by killed processes; one process does this, once."""
         name = self.machine.config.id
         try:
             count = await self._states.sweep(state)
@@ -246,7 +246,7 @@ class Operating(RebalanceListener):
     async def _show(self) -> None:
         """Commit the positions of the last complete checkpoint to the group, for monitoring.
 
-        A region never reads these offsets, so it goes on when they cannot be stored.
+        A region never reads these offsets, so it continues if they cannot be stored.
         """
         shown = None
         while (state := self._shown_next) is not shown:
@@ -264,12 +264,12 @@ class Operating(RebalanceListener):
         self._is_showing = False
 
     async def clear_up(self) -> None:
-        """Wait a while for the removal of states that the last checkpoint has replaced."""
+        """Wait a while for the removal of states replaced by the last checkpoint."""
         if self._removing:
             await asyncio.wait(set(self._removing), timeout=_CLEAR_UP_S)
 
     async def stop(self) -> None:
-        """Stop at once: the log is not read any more, so revocations are not waited for."""
+        """Stop at once: the log is no longer read, so revocations are not waited for."""
         self.closed.cancel()
         if self._revocation is not None:
             self._revocation.set()
@@ -280,7 +280,7 @@ class Operating(RebalanceListener):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def close(self) -> None:
-        """Begin to end in order, with a last checkpoint."""
+        """Start to stop in order, with a last checkpoint."""
         self.tell(Close())
 
     # --------------------------------------------------------------------------------- the group
@@ -296,7 +296,7 @@ class Operating(RebalanceListener):
         self._revocation = None
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition], /) -> None:
-        """Tell the machine that other members may own these partitions."""
+        """Pass the loss to the machine: other members may own these partitions."""
         if partitions:
             self.tell(PartitionsLost(self._forget(partitions)))
 
@@ -306,7 +306,7 @@ class Operating(RebalanceListener):
         return known
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> None:
-        """Pause the partitions until the machine says where to read from."""
+        """Pause the partitions until the machine decides where to read from."""
         self.metrics.rebalances += 1
         for each in partitions:
             self._consumer.pause(each)
@@ -329,7 +329,7 @@ class Operating(RebalanceListener):
         return Map({str(each.topic_id): len(each.partitions) for each in topics if each})
 
     async def _topic_id(self, topic: str) -> str:
-        """Return the id of a topic; an assignment may come before the metadata that has it.
+        """Return the id of a topic; an assignment may arrive before the topic's metadata.
 
         Raises:
             SourceError: The brokers do not know the topic in time.
@@ -350,7 +350,7 @@ class Operating(RebalanceListener):
     # ------------------------------------------------------------------------------------ reading
 
     async def poll(self) -> None:
-        """Poll until cancelled; membership needs it, even while there is nothing to read."""
+        """Poll until cancelled; membership requires it even while there is nothing to read."""
         while not self.closed.done():
             self._sources.look()
             if not self._fetches:
@@ -390,7 +390,7 @@ class Operating(RebalanceListener):
             raise SourceError(await what_is_gone(self._consumer, error, read)) from error
 
     def _press_back(self) -> None:
-        """Pause the partitions while the queue is full; polls go on."""
+        """Pause the partitions while the queue is full; polls continue."""
         is_full = self._inbox.is_full
         if is_full == self._is_full:
             return
@@ -428,7 +428,7 @@ class Operating(RebalanceListener):
     async def _read(self, read: Read) -> None:
         state = await self._states.load(read.partition, read.state)
         if self._preparing.get(read.partition) != read.read:
-            return  # a newer `Read` has come meanwhile
+            return  # a newer `Read` has arrived meanwhile
         place = TopicPartition(read.partition.topic, read.partition.partition)
         if self._places.get(place) != read.partition:
             return
@@ -454,7 +454,7 @@ class Operating(RebalanceListener):
     # ------------------------------------------------------------------------ reports of the work
 
     def report(self, report: Report | Exception) -> None:
-        """Take the result of an item; any thread may call this."""
+        """Take the result of an item; may be called from any thread."""
         self._reports.put(report)
 
     def _reported(self, report: Report | Exception) -> None:

@@ -34,7 +34,7 @@ class Measured(Protocol):
         """The operator's name."""
 
     def metrics(self) -> RegionMetrics:
-        """Return what was counted so far."""
+        """Return the current metrics."""
 
 
 _MS = 0.001
@@ -58,7 +58,7 @@ _LABELS = ("region", "operator")
 
 
 class WorkerCollector:
-    """Collects metrics of workers for Prometheus; register it in a registry of your own.
+    """Collects metrics of workers for Prometheus; register it in your own registry.
 
     Args:
         workers: The workers of this process.
@@ -68,7 +68,7 @@ class WorkerCollector:
         self._workers = workers
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         found = [((each.region, each.operator), each.metrics()) for each in self._workers]
         for name, key, factor, text in _WORKER:
             values = [(labels, _number(metrics, key) * factor) for labels, metrics in found]
@@ -87,7 +87,7 @@ class ViewCollector:
         self._view = view
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         view, region = self._view, (self._view["region"],)
         known = [(region, float(view["known"]))]
         yield _family("known", "Whether the control topic can be read.", ("region",), known)
@@ -151,15 +151,15 @@ def _phases(
 
 
 def serve_metrics(*workers: Measured, port: int, host: str = "127.0.0.1") -> WSGIServer:
-    """Serve the metrics of workers over HTTP, from a thread of its own.
+    """Serve the metrics of workers over HTTP, from a background thread.
 
     Args:
         workers: Workers of this process.
-        port: Port to listen on, 0 for one that is free.
+        port: Port to listen on; 0: a free port.
         host: Address to listen on; there is neither encryption nor authentication.
 
     Returns:
-        The server: `server_port` says where it listens, `shutdown` and `server_close` end it.
+        The server: `server_port` is its port, `shutdown` and `server_close` stop it.
 
     Raises:
         MetricsError: prometheus_client is not installed, or the port is taken.

@@ -11,19 +11,19 @@ from kohort.region.machines.events import Delivered
 from kohort.region.machines.records import RegionPartition
 from kohort.region.work import Report
 
-# Of several deliveries in a row for one `Read`, only the last one counts.
+# Of several consecutive deliveries for one `Read`, only the last one counts.
 _Run: TypeAlias = dict[tuple[RegionPartition, int], Delivered]
 
 
 class Reports:
-    """Hands reports over in order, and wakes the loop once for all that have come meanwhile.
+    """Delivers reports in order, and wakes the loop once for all that have arrived meanwhile.
 
-    A thousand batches are delivered each second, and waking the loop for each would take a
-    tenth of the time.
+    A thousand batches are delivered per second; waking the loop for each would take a tenth of the
+    time.
 
     Args:
         loop: The loop that calls `hear`.
-        hear: Takes a report.
+        hear: Called with each report.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Reports:
         self._waiting: list[_Run | Report | Exception] = []
 
     def put(self, report: Report | Exception) -> None:
-        """Add a report; any thread may call this.
+        """Add a report; may be called from any thread.
 
         Raises:
             RuntimeError: The loop is closed.

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 ClientSettings: TypeAlias = Mapping[str, Any]
 """Kafka's settings in snake_case, as `kohort.Consumer` takes them."""
 
-# No client of a region creates a topic by asking for it: a broker would create the region's own
+# No client of a region creates a topic by requesting it: a broker would create the region's own
 # topics without compaction, and recreate a deleted source topic, which would seem to be empty.
 NO_CREATION = {"allow_auto_create_topics": False}
-# Settings of every client: addresses, security, time-outs. How data is fetched does not concern
-# the clients that read and write the region's own topics.
+# Settings of every client: addresses, security, timeouts. Fetch settings do not apply to the
+# clients that read and write the region's own topics.
 _SHARED = set(ClientConfig.__struct_fields__) - {"client_id", "group_id"}
 _REFUSED_BY_PRODUCERS = {"default_api_timeout_ms"}
 
@@ -36,25 +36,25 @@ _REFUSED_BY_PRODUCERS = {"default_api_timeout_ms"}
 _LONGEST_MS = 2**31 - 1
 # A poll holds a revocation until a checkpoint is complete, and again after a reset.
 _POLLS = 3
-# How long a client that has not reached a broker yet goes on trying.
+# How long a client that has not reached any broker yet keeps trying.
 _REACH_S = 60.0
 
 
 class Patience:
-    """Tolerates for a while that no broker was reached yet, which a poll raises at once."""
+    """Tolerates for a while that no broker has been reached yet, which a poll raises at once."""
 
     def __init__(self) -> None:
         self._end = 0.0
 
     def is_left(self) -> bool:
-        """Whether to try again; time counts from the first call."""
+        """Whether to retry; time counts from the first call."""
         now = time.monotonic()
         self._end = self._end or now + _REACH_S
         return now < self._end
 
 
 def member_config(settings: ClientSettings, region: RegionSettings) -> ConsumerConfig:
-    """Return the settings of a region's members, converted from text where needed.
+    """Return the settings of a region's members, converted from text if needed.
 
     Args:
         settings: The application's settings.
@@ -74,8 +74,8 @@ def poll_interval_ms(settings: ClientSettings, region: RegionSettings) -> int:
         region: The region's settings.
 
     Raises:
-        ConfigError: The application's value is too short: the group would remove a member that is
-            handing partitions over.
+        ConfigError: The application's value is too short: the group would remove a member while it
+            is handing over partitions.
     """
     least = min(_POLLS * max(region.drain_timeout_ms, region.reset_timeout_ms), _LONGEST_MS)
     given = member_config(settings, region).max_poll_interval_ms
@@ -89,9 +89,9 @@ def poll_interval_ms(settings: ClientSettings, region: RegionSettings) -> int:
 
 
 def merge_timeout_ms(settings: ClientSettings, region: RegionSettings) -> int:
-    """Return how long an operator may wait in a reset for the merged checkpoint, in milliseconds.
+    """Return how long an operator in a reset may wait for the merged checkpoint, in milliseconds.
 
-    The document of IBM Streams has the formula.
+    The formula is from the documentation of IBM Streams.
 
     Args:
         settings: The application's settings.

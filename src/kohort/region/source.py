@@ -25,13 +25,13 @@ _REMADE = (
     "Records that were not read before are gone. Start the worker again: it reads the new topic "
     "from its beginning"
 )
-# How long all answers must lack a topic: a broker that has just begun may not know it yet.
+# How long all answers must lack a topic: a broker that has just started may not know it yet.
 _GONE_S = 5.0
 _ANSWERS_WITHOUT = 3
 
 
 def told_missing(topic: str) -> str:
-    """Say that a topic does not exist, and what to do about it."""
+    """Return a message about a missing topic, and the remedy."""
     return (
         f"there is no topic {topic}, or this user may not see it, so it is not read: create "
         "it, or give the workers its right name"
@@ -39,10 +39,10 @@ def told_missing(topic: str) -> str:
 
 
 async def warn_of_missing(operator: str, settings: ClientSettings, topics: Collection[str]) -> None:
-    """Warn of missing topics, for which the group would wait silently.
+    """Warn about missing topics, for which the group would wait silently.
 
     Args:
-        operator: The operator that is to read them, for the log.
+        operator: The operator that should read them, for the log.
         settings: How to reach the brokers.
         topics: Their names.
     """
@@ -59,12 +59,12 @@ async def warn_of_missing(operator: str, settings: ClientSettings, topics: Colle
 async def what_is_gone(
     consumer: AsyncConsumer, error: KafkaError, places: Collection[TopicPartition]
 ) -> str:
-    """Say which records were deleted before the region has read them.
+    """Describe records that were deleted before the region has read them.
 
     Args:
-        consumer: The consumer that met the error.
+        consumer: The consumer that received the error.
         error: An error of `SOURCE_GONE`.
-        places: The partitions that are read.
+        places: The partitions that it reads.
 
     Raises:
         KafkaError: The brokers do not answer.
@@ -87,27 +87,28 @@ async def what_is_gone(
 
 
 class Sources:
-    """Notices that a topic that was assigned to an operator is deleted or recreated.
+    """Detects that a topic assigned to an operator was deleted or recreated.
 
-    The group only takes its partitions away then, as in any other rebalance. Topics stay known
-    until the operator ends: a rebalance may come before the operator knows of its cause.
+    The group then merely revokes its partitions, as in any other rebalance. Topics stay known until
+    the operator ends: a rebalance may come before the operator knows its cause.
 
     Args:
-        consumer: The operator's; it keeps the metadata of its topics fresh.
+        consumer: The operator's consumer; it keeps the metadata of its topics fresh.
     """
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
-        # The last partition that was assigned of each topic, by its name.
+        # The last assigned partition of each topic, by topic name.
         self._known: dict[str, RegionPartition] = {}
-        # Topics that the last answers lack: since when, how many answers, and the last of these.
+        # Topics missing in the last answers: since when, in how many answers, and the last of
+        # these.
         self._missing: dict[str, tuple[float, int, object]] = {}
 
     def assigned(self, partitions: Iterable[RegionPartition]) -> None:
         """Remember the topics of an assignment.
 
         Raises:
-            SourceError: One is not the topic that was assigned before.
+            SourceError: A topic differs from the one assigned before.
         """
         for each in partitions:
             known = self._known.setdefault(each.topic, each)
@@ -115,7 +116,7 @@ class Sources:
                 raise _remade(known, each.topic_id)
 
     def look(self) -> None:
-        """Compare the topics with what the brokers have said last.
+        """Compare the topics with the brokers' last answer.
 
         Raises:
             SourceError: A topic was deleted, and may have been recreated since.
@@ -131,7 +132,7 @@ class Sources:
         cluster = internals_of(self._consumer).core.cluster
         now = time.monotonic()
         since, answers, last = self._missing.get(name, (now, 0, None))
-        # A broker that starts or stops may name no broker, and no topic either.
+        # A broker that is starting or stopping may list no brokers and no topics.
         if cluster.metadata is not last and cluster.metadata.nodes:
             answers += 1
         self._missing[name] = since, answers, cluster.metadata
@@ -144,7 +145,7 @@ class Sources:
 
 
 def check_topic(consumer: AsyncConsumer, partition: RegionPartition) -> None:
-    """Refuse to read a recreated topic from a position in the former one.
+    """Refuse to read a recreated topic from a position in the former topic.
 
     Raises:
         SourceError: The topic was recreated after the group had assigned it.

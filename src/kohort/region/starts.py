@@ -27,7 +27,7 @@ class StartPosition(Struct, frozen=True):
     """A start position.
 
     Attributes:
-        name: `earliest`, `latest`, `committed` (or earliest without a commit), or empty for a time.
+        name: `earliest`, `latest`, `committed` (or earliest without a commit); empty for a time.
         timestamp_ms: The time, in milliseconds since 1970.
     """
 
@@ -36,7 +36,7 @@ class StartPosition(Struct, frozen=True):
 
     @classmethod
     def parse(cls, given: str | int) -> StartPosition:
-        """Read a start position.
+        """Parse a start position.
 
         Args:
             given: `earliest`, `latest`, `committed`, milliseconds since 1970, or a duration before
@@ -66,10 +66,10 @@ class StartPosition(Struct, frozen=True):
         """Return the offset of this position in a partition.
 
         Args:
-            consumer: Asks the brokers.
+            consumer: Requests the offsets.
             partition: The partition.
             is_added: Whether it was added since the region began. Then it starts at its beginning,
-                independent of the start position, as it had no end when the region began.
+                regardless of the start position, because it did not exist when the region began.
 
         Raises:
             KafkaError: The brokers do not answer.

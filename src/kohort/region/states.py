@@ -1,4 +1,4 @@
-"""State that travels with its partition: bytes in a compacted topic, a reference in the log."""
+"""State that moves with its partition: bytes in a compacted topic, a reference in the log."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ _GONE = (
 class KeyedState(dict[str, Any]):
     """State of one partition: a dict from text to JSON values.
 
-    The function changes it in place. Its content after the last record of a cut is stored with
-    the checkpoint, and loaded again wherever the partition is read next.
+    The function changes it in place. Its content after the last record of a cut is stored with the
+    checkpoint, and loaded again wherever the partition is read next.
     """
 
     def to_bytes(self) -> bytes:
-        """Return the state as stored bytes; empty when there is none.
+        """Return the state as bytes for storage; empty if there is none.
 
         Raises:
-            TypeError: It has a key that is not a text or a value that is not in JSON: they would be
-                different when the state is loaded.
-            ValueError: It has a number that is not in JSON.
+            TypeError: It has a key that is not a text or a value that JSON does not have: they
+                would be different when the state is loaded.
+            ValueError: It has a number that JSON does not have.
         """
         if not self:
             return b""
@@ -66,16 +66,16 @@ class KeyedState(dict[str, Any]):
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> KeyedState:
-        """Return a stored state.
+        """Load a stored state.
 
         Args:
-            stored: What `to_bytes` returned.
+            stored: The bytes returned by `to_bytes`.
         """
         return cls(json.loads(stored)) if stored else cls()
 
 
 def _check(value: object, at: str) -> None:
-    """Refuse values that JSON would change; `at` is their place, for people."""
+    """Refuse values that JSON would change; `at` is their location, for error messages."""
     if type(value) is dict:
         _check_keys(value)
         for key, each in value.items():
@@ -118,14 +118,14 @@ def check_size(partition: RegionPartition | str, state: bytes) -> None:
 class StateTopic:
     """Stores and loads the state of partitions; on one event loop.
 
-    A reference is the offset, the size and a digest of the bytes. The key of a record names
-    partition, checkpoint, attempt and writer, so compaction keeps each until the controller
+    A reference consists of the offset, the size and a digest of the bytes. A record's key names
+    partition, checkpoint, attempt and writer, so compaction keeps each record until the controller
     removes it.
 
     Args:
         region: Name of the region.
         settings: How to reach the brokers.
-        replication_factor: Copies of a topic that is created; -1 is the broker's default.
+        replication_factor: Replicas of a topic that is created; -1: the broker's default.
     """
 
     def __init__(self, region: str, settings: ClientSettings, replication_factor: int = -1) -> None:
@@ -141,7 +141,7 @@ class StateTopic:
         self._stored: dict[RegionPartition, dict[int, tuple[int, bytes]]] = {}
 
     async def open(self) -> None:
-        """Create the topic unless it exists, and check that it keeps what is stored.
+        """Create the topic unless it exists, and check that it retains its records.
 
         Raises:
             ControlTopicError: It has several partitions, or is not compacted.
@@ -167,7 +167,7 @@ class StateTopic:
         self._consumer.pause(self._place)
 
     async def close(self) -> None:
-        """Close the clients; states that cannot be stored soon are given up."""
+        """Close the clients; states that cannot be stored soon are dropped."""
         if self._consumer is not None:
             await self._consumer.close()
         if self._producer is not None:
@@ -180,7 +180,7 @@ class StateTopic:
         attempt: int,
         writer: OperatorId,
     ) -> dict[RegionPartition, str]:
-        """Write states, and return a reference to each; that of an empty state is empty.
+        """Write states, and return a reference to each; an empty state has an empty reference.
 
         Raises:
             RegionStateError: The topic was deleted.
@@ -237,7 +237,7 @@ class StateTopic:
         """Return the bytes of a reference.
 
         Raises:
-            RegionStateError: They were deleted, or are different.
+            RegionStateError: They were deleted or changed.
         """
         if not reference:
             return b""
@@ -300,12 +300,12 @@ class StateTopic:
         Each operator removes the states that it wrote or read itself; `sweep` finds the others.
 
         Args:
-            state: The newest state of the region: with an older one, this would remove a state that
-                was loaded since.
+            state: The newest state of the region: given an older one, this would remove a state
+                that was loaded since.
         """
         producer = self._producer
         assert producer is not None
-        # Chosen before the first await, as another call may come meanwhile.
+        # Chosen before the first await, because another call may run meanwhile.
         for key in self._pop_replaced(state):
             await (await producer.send(self.topic, None, key, partition=0))
 
@@ -319,7 +319,7 @@ class StateTopic:
         return keys
 
     async def sweep(self, state: RegionState) -> int:
-        """Remove states of any writer to which no checkpoint refers; return how many.
+        """Remove states of any writer that no checkpoint refers to; return their number.
 
         A process that is killed after writing a state and before the checkpoint that refers to it
         leaves one behind.
@@ -342,7 +342,7 @@ class StateTopic:
         return len(left)
 
     async def _written(self) -> dict[bytes, tuple[int, int]]:
-        """Return offset and checkpoint of all states in the topic, by their keys."""
+        """Return offset and checkpoint of all states in the topic, by key."""
         written: dict[bytes, tuple[int, int]] = {}
         async with AsyncConsumer(
             **consumer_settings(self._settings, auto_offset_reset="none", enable_auto_commit=False)
@@ -372,7 +372,7 @@ def _key(partition: RegionPartition, checkpoint: int, attempt: int, writer: Oper
 
 
 def _checkpoint_of(key: bytes) -> int | None:
-    """Return the checkpoint that a key names; None: it is not the key of a state."""
+    """Return the checkpoint named by a key; None if it is not the key of a state."""
     parts = key.split(b"/", 5)
     return int(parts[3]) if len(parts) == 6 and parts[3].isdigit() else None  # see `_key`
 

@@ -1,8 +1,8 @@
-"""Runs the application's function between the records and the sink, cut by checkpoints.
+"""Runs the application's function between the records and the sink; checkpoints cut its work.
 
-One `Work` belongs to one operator. The event loop puts items into its inbox, and one thread (or
-one task) processes them in order. Commands overtake records: a reset must not wait behind records
-that it discards, nor a checkpoint behind a full queue.
+One `Work` belongs to one operator. The event loop puts items into its inbox, and one thread (or one
+task) processes them in order. Commands overtake records: a reset must not wait behind records that
+it discards, nor a checkpoint behind a full queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Function: TypeAlias = "Callable[[RegionPartition, Sequence[ConsumerRecord], Keye
 
 
 _POLLED_BATCHES = 4
-# Most bytes of records that wait for the function, beside those that the consumer has fetched.
+# Maximum bytes of records that wait for the function, besides those that the consumer has fetched.
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -41,7 +41,7 @@ class Batch(Struct, frozen=True):
 
     Attributes:
         partition: Their partition.
-        read: Number of the `Read` that they come from.
+        read: Number of the `Read` that they came from.
         records: The records.
     """
 
@@ -66,13 +66,13 @@ class Stop(Struct, frozen=True):
 
 
 class Discard(Struct, frozen=True):
-    """Discard everything since the last complete checkpoint: an attempt begins."""
+    """Discard everything since the last complete checkpoint: a new attempt begins."""
 
     attempt: int
 
 
 class Cut(Struct, frozen=True):
-    """Make a cut: hand over what was delivered."""
+    """Make a cut: hand over everything delivered."""
 
     checkpoint: int
     attempt: int
@@ -109,15 +109,15 @@ class _Open:
 
 
 class Inbox:
-    """Items for the worker thread; commands first.
+    """Items for the worker thread; commands come first.
 
     Args:
-        capacity: Most records that may wait.
-        capacity_bytes: Most bytes of their keys, values and headers.
-        batch_max: Most records for one call of the function.
+        capacity: Maximum number of waiting records.
+        capacity_bytes: Maximum bytes of their keys, values and headers.
+        batch_max: Maximum number of records per call of the function.
 
     Attributes:
-        polled_max: Records to poll at once: several batches, as each poll is costly.
+        polled_max: Number of records per poll: several batches, because polls are costly.
     """
 
     def __init__(
@@ -138,12 +138,12 @@ class Inbox:
 
     @property
     def pending(self) -> int:
-        """How many records wait."""
+        """Number of waiting records."""
         return self._records
 
     @property
     def is_full(self) -> bool:
-        """Whether to read no more records for now."""
+        """Whether reading should pause."""
         return self._records >= self._capacity or self._bytes >= self._capacity_bytes
 
     def put_records(
@@ -154,7 +154,7 @@ class Inbox:
             self.put(Batch(partition, read, records[start : start + self._batch_max]))
 
     def put(self, item: Item) -> None:
-        """Add an item; a discard drops the records that wait."""
+        """Add an item; a discard drops the waiting records."""
         size = bytes_of(item.records) if isinstance(item, Batch) else 0
         with self._ready:
             if isinstance(item, Batch):
@@ -171,7 +171,7 @@ class Inbox:
             self._ready.notify()
 
     def take(self, timeout_s: float | None = None) -> Item | None:
-        """Return the next item; None when none came in time, or none will come."""
+        """Return the next item; None if none arrived in time, or none will arrive."""
         with self._ready:
             self._ready.wait_for(self._has_any, timeout_s)
             if self._commands:
@@ -184,14 +184,14 @@ class Inbox:
             return None
 
     def set_aside(self) -> None:
-        """Move the waiting records to the drain buffer, until `put_back`; commands go on."""
+        """Move the waiting records to the drain buffer until `put_back`; commands continue."""
         with self._ready:
             self._drained = deque() if self._drained is None else self._drained
             self._drained.extend(self._batches)
             self._batches.clear()
 
     def put_back(self) -> None:
-        """Give the records in the drain buffer back to the function, if there is one."""
+        """Return the records in the drain buffer, if there is one, to the function's queue."""
         with self._ready:
             if self._drained is not None:
                 self._batches, self._drained = self._drained, None
@@ -202,21 +202,21 @@ class Inbox:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no further item will come."""
+        """Whether no further item will arrive."""
         return self._closed
 
     def close(self) -> None:
-        """End the waiting."""
+        """Wake up the waiting thread."""
         with self._ready:
             self._closed = True
             self._ready.notify_all()
 
 
 class Work:
-    """Keeps positions, states and output of one operator; used by one thread.
+    """Tracks positions, states and output of one operator; used by one thread.
 
     Args:
-        report: Takes the result of an item; may be called from any thread.
+        report: Called with the result of an item, from any thread.
         writer_for: Returns the writer for the output of an attempt.
     """
 
@@ -234,10 +234,10 @@ class Work:
         return self._writer
 
     def admit(self, batch: Batch) -> KeyedState | None:
-        """Return the state to call the function with; None: the batch is of an old `Read`.
+        """Return the state to call the function with; None: the batch is from an old `Read`.
 
         Raises:
-            RegionOrderError: Its records were delivered already.
+            RegionOrderError: Its records were already delivered.
         """
         found = self._open.get(batch.partition)
         if found is None or found.read != batch.read or found.stopped:
@@ -251,11 +251,11 @@ class Work:
         return found.state
 
     def delivered(self, batch: Batch, rows: Rows) -> None:
-        """Take the rows that the function returned for a batch.
+        """Accept the rows that the function returned for a batch.
 
         Raises:
             FunctionError: The rows cannot be written; the message names their records.
-            KohortError: The sink cannot take it.
+            KohortError: The sink refuses them.
         """
         if rows is not None:
             try:
@@ -276,12 +276,12 @@ class Work:
     def advance(
         self, partition: RegionPartition, next_offset: int, state: bytes | None = None
     ) -> None:
-        """Note that everything before an offset was delivered.
+        """Record that everything before an offset was delivered.
 
         Args:
             partition: A partition that is being read.
             next_offset: The offset.
-            state: Its state there; None: the function has changed it in place.
+            state: Its state at that offset; None: the function has changed it in place.
         """
         found = self._open[partition]
         if state is not None:
@@ -290,7 +290,7 @@ class Work:
         self._report(Delivered(partition, next_offset, found.read))
 
     def positions(self) -> dict[RegionPartition, int]:
-        """Return the partitions being read, and the offset of the next record of each."""
+        """Return the partitions being read, with the offset of each one's next record."""
         return {place: each.next_offset for place, each in self._open.items() if not each.stopped}
 
     def state_of(self, partition: RegionPartition) -> bytes:
@@ -298,7 +298,7 @@ class Work:
         return self._open[partition].state.to_bytes()
 
     def obey(self, command: Command) -> None:
-        """Carry out a command, and report it."""
+        """Carry out a command, and report its result."""
         match command:
             case Load():
                 self._open[command.partition] = _Open(command)
@@ -351,10 +351,10 @@ class Work:
 
 
 def _checked(checkpoint: int, output: object) -> str:
-    """Return a reference to output, checked for use in a record.
+    """Return a reference to output after checking that it fits into a record.
 
     Raises:
-        SinkError: It is not valid.
+        SinkError: It is invalid.
     """
     try:
         return output_of(output)
@@ -370,7 +370,7 @@ def call(function: Function, batch: Batch, state: KeyedState) -> Rows:
     """Call the application's function.
 
     Raises:
-        FunctionError: It raised; the message names the records.
+        FunctionError: It raised an exception; the message names the records.
     """
     try:
         rows = function(batch.partition, batch.records, state)
@@ -380,7 +380,7 @@ def call(function: Function, batch: Batch, state: KeyedState) -> Rows:
 
 
 def failed(batch: Batch, error: BaseException) -> FunctionError:
-    """Return the error of a function that raised."""
+    """Return the error of a function that raised an exception."""
     return FunctionError(
         f"the function raised {type(error).__name__} for {_offsets(batch)}: {error}"
     )

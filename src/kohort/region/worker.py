@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 # As in IBM Streams, this many polls of records may wait for the function, if memory allows.
 POLLS_WAITING = 100
-# So that partitions that are added to a topic are read soon.
+# So that partitions added to a topic are soon read.
 _METADATA_MAX_AGE_MS = 2_000
 
 
@@ -60,13 +60,13 @@ class WorkerConfig(Struct, frozen=True, kw_only=True):
         region: Name of the region.
         operator: Name of the operator, unique in the region.
         topics: Topics to read.
-        pattern: Or a regular expression of topics, as text or compiled.
+        pattern: Alternatively, a regular expression for topics, as text or compiled.
         settings: The settings that all processes of the region share.
         rebalance: "checkpoint" hands partitions over with a checkpoint, "reset" resets the region.
-        start: Where partitions start.
-        replication_factor: Copies of the region's own topics; -1 is the broker's default.
+        start: Where to start partitions.
+        replication_factor: Replicas of the region's own topics; -1: the broker's default.
         trigger_count: Number of records after which the operator asks for a checkpoint; 0: never.
-        client: Kafka's settings of the consumer and of all other clients.
+        client: Kafka's settings for the consumer and all other clients.
     """
 
     region: str
@@ -86,7 +86,7 @@ class Worker:
 
     Args:
         config: Its configuration.
-        sink: Takes the output.
+        sink: Receives the output.
         incarnation: Id of this process of the operator; random by default.
         fetches: Whether the inbox gets records; otherwise only commands, and others read.
     """
@@ -113,10 +113,10 @@ class Worker:
         self._main: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
-        """Run until `close`, or until something fails.
+        """Run until `close` is called, or until something fails.
 
         Raises:
-            RegionError: The operator cannot go on; the message says why.
+            RegionError: The operator cannot continue; the message gives the reason.
             KafkaError: The brokers refuse a request.
         """
         config = self._config
@@ -248,13 +248,13 @@ class Worker:
         return self._sink.writer(self.id, attempt)
 
     def report(self, report: Report | Exception) -> None:
-        """Take the result of an item of the inbox; any thread may call this."""
+        """Take the result of an item of the inbox; may be called from any thread."""
         if self.operating is not None:
-            with suppress(RuntimeError):  # the loop has ended by itself
+            with suppress(RuntimeError):  # the loop has already ended
                 self.operating.report(report)
 
     def metrics(self) -> RegionMetrics:
-        """Return the current metrics; any thread may call this."""
+        """Return the current metrics; may be called from any thread."""
         operating, controlling = self.operating, self.controlling
         return measured(
             OperatorMetrics() if operating is None else operating.metrics,
@@ -276,12 +276,12 @@ class Worker:
         return f"trigger_count={self._config.trigger_count} of {self.id.name}"
 
     def abandon(self) -> None:
-        """End at once, without a last checkpoint: the region goes back to the last complete one."""
+        """Stop at once, without a last checkpoint: the region returns to the last complete one."""
         if self._main is not None:
             self._main.cancel()
 
     def close(self) -> None:
-        """Begin to end in order, with a last checkpoint."""
+        """Start to stop in order, with a last checkpoint."""
         self._is_closing = True
         if self.operating is not None:
             self.operating.close()
@@ -296,7 +296,7 @@ def _load_arrow() -> None:
 
 
 async def first(wanted: Awaitable[T], *others: asyncio.Task[None]) -> T:
-    """Wait for `wanted`, or raise the error of one of the others if that fails before."""
+    """Wait for `wanted`, or raise the error of another task if that fails first."""
     future = asyncio.ensure_future(wanted)
     try:
         await asyncio.wait([future, *others], return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
 """The control topic of a region: creates, checks, reads and extends it.
 
-Reading begins at the newest snapshot. All processes of a region fold the same log (decision 0026).
-This shell knows Kafka, and does not know what the records mean.
+Reading starts at the newest snapshot. All processes of a region fold the same log (decision 0026).
+This shell handles Kafka and does not interpret the records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kohort.types import TopicPartition
 log = logging.getLogger("kohort.region")
 
 PREFIX = "__kohort-region-"
-# Brokers refuse records of a process whose clock is an hour ahead, unless their own clock counts.
+# Brokers refuse records of a process whose clock is an hour ahead, unless they use log-append time.
 BROKERS_CLOCK: Mapping[str, str] = {"message.timestamp.type": "LogAppendTime"}
 _CONFIGS: Mapping[str, str] = {
     **BROKERS_CLOCK,
@@ -44,9 +44,9 @@ _CONFIGS: Mapping[str, str] = {
     "max.message.bytes": str(VALUE_BYTES_MAX + 1_000_000),
 }
 _POLL_MS = 1_000
-# How often to check that the topic is still the one that was opened.
+# Interval of checks that the topic is still the one that was opened.
 _LOOK_S = 5.0
-# How often to ask brokers that do not know a new topic yet.
+# Interval of requests while brokers do not know a new topic yet.
 _AGAIN_S = 0.1
 # A broker that has just started may not know a topic yet. It is gone after this many misses.
 _LOOKS_WITHOUT = 2
@@ -55,12 +55,12 @@ _GONE = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.OFFSET_OUT_OF_RANGE,
 )
-# How long a record in flight may take when the region ends.
+# How long records in flight may take when the region ends.
 _CLOSE_S = 5.0
-# All records of an append have to fit into one batch.
+# All records of an append must fit into one batch.
 _BATCH_BYTES = VALUE_BYTES_MAX + 500_000
 
-# How long other processes may be creating the region before a reason against that counts.
+# How long other processes may take to create the region before an objection to that counts.
 _CONFIRMED_S = 2.0
 
 Told: TypeAlias = Callable[[RegionState], None]
@@ -93,7 +93,7 @@ class ControlLog:
         region: Name of the region.
         settings: How to reach the brokers.
         create: Whether to create the topic if it is missing.
-        replication_factor: Copies of a topic that is created; -1 is the broker's default.
+        replication_factor: Replicas of a topic that is created; -1: the broker's default.
         check: Raises a `RegionError` if the region must not be created.
     """
 
@@ -122,14 +122,14 @@ class ControlLog:
         self._advanced = asyncio.Event()
         self._identified = asyncio.Event()
         self._looks_without = 0
-        # Why `follow` ended.
+        # The error that ended `follow`.
         self._failure: Exception | None = None
         self._patience = Patience()
 
     # ------------------------------------------------------------------------- opening and closing
 
     async def open(self) -> None:
-        """Find or create the topic, and check that it can hold a region.
+        """Find or create the topic, and check that it is suitable for a region.
 
         Raises:
             ControlTopicError: It is missing, has several partitions, or is not compacted.
@@ -179,7 +179,7 @@ class ControlLog:
                 raise
 
     async def _check_is_new(self, admin: AsyncAdminClient, topics: frozenset[str]) -> None:
-        """Refuse to begin again a region that has lost only its control topic.
+        """Refuse to restart a region that has lost only its control topic.
 
         The state topic is created after it. So either another process has created both meanwhile,
         or the control topic was deleted.
@@ -197,9 +197,9 @@ class ControlLog:
             topics = await admin.list_topics()
 
     async def _check_creation(self, admin: AsyncAdminClient) -> None:
-        """Ask whether the region may be created, unless others have created it meanwhile.
+        """Check that the region may be created, unless others have created it meanwhile.
 
-        They may also have opened its output and joined its group.
+        Those may also have opened its output and joined its group.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + _CONFIRMED_S
@@ -216,7 +216,7 @@ class ControlLog:
                 return
 
     async def close(self) -> None:
-        """Close the clients; records that cannot be appended soon are given up."""
+        """Close the clients; records that cannot be appended soon are dropped."""
         if self._consumer is not None:
             await self._consumer.close()
         if self._producer is not None:
@@ -225,20 +225,20 @@ class ControlLog:
     # ------------------------------------------------------------------------------------- reading
 
     def on_state(self, told: Told) -> None:
-        """Call a function with each state that can be trusted, on the loop."""
+        """Register a function to call with each trusted state, on the loop."""
         self._listeners.append(told)
 
     def on_record(self, heard: Heard) -> None:
-        """Call a function with each record that is read, trusted or not, on the loop."""
+        """Register a function to call with each record read, trusted or not, on the loop."""
         self._hearers.append(heard)
 
     async def follow(self) -> None:
-        """Read the log until an error ends that; those who wait for the log get the error, too.
+        """Read the log until an error stops it; tasks that wait for the log also get the error.
 
         Raises:
             ControlTopicError: The topic was deleted or recreated, or lost records.
             RegionError: The log cannot be folded.
-            KafkaError: It cannot be read, and waiting does not help.
+            KafkaError: It cannot be read, and retrying does not help.
         """
         topics = (self.topic, state_topic(self.region))
         watching = asyncio.create_task(watch_policies(self.region, self._settings, topics))
@@ -284,7 +284,7 @@ class ControlLog:
             raise self._named(error) from error
 
     def _named(self, error: KafkaError) -> KohortError:
-        """Return the error to raise if the topic is not the one that was opened any more."""
+        """Return the error to raise if the topic is no longer the one that was opened."""
         if error.code == ErrorCode.INVALID_TIMESTAMP:
             return ControlTopicError(
                 f"{self.topic} takes no record of this process, whose clock is too far from the "
@@ -298,7 +298,7 @@ class ControlLog:
         )
 
     async def _reach(self, consumer: AsyncConsumer) -> None:
-        """Tell the reader where the log ends, once it has read everything before."""
+        """Tell the reader the end of the log, once it has read everything before it."""
         end = await self.end()
         if consumer.positions().get(self._place, 0) >= end:
             self._note(self.reader.reach(end))
@@ -350,7 +350,7 @@ class ControlLog:
         """Wait until the id of the topic is known, and return it; `follow` must be running.
 
         Raises:
-            Exception: What has ended `follow`.
+            Exception: The error that ended `follow`.
         """
         await self._identified.wait()
         self._check_followed()
@@ -364,8 +364,8 @@ class ControlLog:
         """Read to the current end, and return the state there; `follow` must be running.
 
         Raises:
-            KafkaError: The end offset is not known.
-            Exception: What has ended `follow`.
+            KafkaError: The end offset is unknown.
+            Exception: The error that ended `follow`.
         """
         self._check_followed()
         end = await self.end()
@@ -375,10 +375,10 @@ class ControlLog:
         return state
 
     async def advanced(self) -> RegionState | None:
-        """Wait until more of the log is read, and return the state, or None if it is not trusted.
+        """Wait until more of the log is read; return the state, or None if it is not trusted.
 
         Raises:
-            Exception: What has ended `follow`.
+            Exception: The error that ended `follow`.
         """
         await self._advanced.wait()
         self._check_followed()
@@ -392,20 +392,20 @@ class ControlLog:
         """Return the offsets after the last records of partitions of other topics.
 
         Raises:
-            KafkaError: One is not known.
+            KafkaError: An offset is unknown.
         """
         return dict(await self._opened().end_offsets(places)) if places else {}
 
     # ----------------------------------------------------------------------------------- appending
 
     async def append(self, records: Sequence[RegionRecord]) -> int:
-        """Append records as one batch, each with a key of its own.
+        """Append records as one batch, each with a unique key.
 
         Returns:
-            The offset up to which the log must be read to know what became of them.
+            The offset up to which the log must be read to know the result of the append.
 
         Raises:
-            RegionRecordError: No reader could read a record; nothing is written.
+            RegionRecordError: No reader could decode a record; nothing is written.
             KafkaError: A record is too large, or writing is not allowed.
         """
         pairs = [encode(record, uuid.uuid4().hex) for record in records]
@@ -413,7 +413,7 @@ class ControlLog:
         return await self._send(pairs)
 
     def _check_readable(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Refuse a record that readers would ignore: its writer would send it again without end."""
+        """Refuse a record that readers would ignore: its writer would send it again forever."""
         for key, value in pairs:
             try:
                 decode(key, value)
@@ -424,7 +424,7 @@ class ControlLog:
                 ) from error
 
     async def trim(self, before: int, writer: tuple[int, str]) -> int:
-        """Append tombstones for what a snapshot replaces; returns what `append` returns."""
+        """Append tombstones for records replaced by a snapshot; returns what `append` returns."""
         keys = self.reader.removable(before)
         marker = encode(Trimmed(*writer, len(keys)), uuid.uuid4().hex)
         return await self._send([*((key, None) for key in keys), marker])

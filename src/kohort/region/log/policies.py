@@ -1,4 +1,4 @@
-"""Checks that a region's own topics keep what it needs: when they are opened, and while it runs."""
+"""Checks the cleanup policy of a region's own topics, when they are opened and while it runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def keeps_all(policy: str) -> bool:
 
 
 async def watch_policies(region: str, settings: ClientSettings, topics: Sequence[str]) -> None:
-    """Warn in the log when a topic is not compacted any more, and say when it is again.
+    """Log a warning when a topic is no longer compacted, and a message when it is again.
 
-    Nothing is lost at once, so workers go on: brokers delete whole segments, and only old ones.
-    `check_topic` refuses to start further workers.
+    Nothing is lost at once, so workers continue: brokers delete only old, whole segments.
+        `check_topic` refuses to start further workers.
 
     Args:
         region: Name of the region.
@@ -81,11 +81,11 @@ def _tell(region: str, topic: str, policy: str) -> None:
 
 
 async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
-    """Check that one of a region's own topics can hold what the region keeps there.
+    """Check that one of a region's own topics is suitable for its records.
 
     Args:
-        admin: Asks the brokers.
-        topic: The control topic, or that of the states.
+        admin: The admin client.
+        topic: The control topic or the state topic.
 
     Raises:
         ControlTopicError: It has several partitions, or is not compacted.
@@ -109,7 +109,7 @@ async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
 async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
     """Return how many partitions a topic has, and its clean-up policy.
 
-    Not every broker knows a new topic at once, so this asks again.
+    Not every broker knows a new topic at once, so this retries.
     """
     resource = ConfigResource("topic", topic)
     end = asyncio.get_running_loop().time() + _APPEARS_S

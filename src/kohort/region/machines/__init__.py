@@ -1,1 +1,1 @@
-"""The pure half of a region: records, their fold, the reader of a log, and the two machines."""
+"""The pure half of a region: records, their fold, the log's reader, and the two state machines."""

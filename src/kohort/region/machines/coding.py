@@ -1,7 +1,7 @@
-"""The encoding of the records: a key that no other record has, and a value in JSON.
+"""The encoding of the records: a unique key and a value in JSON.
 
-Input is bounded and checked: bytes give a record, or a `RegionRecordError` that says what is wrong
-with them.
+Input is bounded and checked: bytes decode to a record, or raise a `RegionRecordError` that
+    describes what is wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kohort.region.machines.records import (
 )
 
 FORMAT = 3
-"""Version of the records. It grows whenever an older reader would fold a log differently."""
+"""Version of the records. It increases whenever an older reader would fold a log differently."""
 
 KEY_BYTES_MAX = 2_000
 VALUE_BYTES_MAX = 16_000_000
@@ -41,7 +41,7 @@ _TEXT_MAX = 4_000
 _OUTPUT_MAX = 65_536
 _LARGEST = 2**63 - 1
 
-# Fields that records of an earlier format do not have, and the format that brought them.
+# Fields that are missing in older formats, and the format that introduced them.
 _ADDED: Mapping[str, int] = {"counts": 2, "has_output": 2}
 
 _Json: TypeAlias = object
@@ -53,9 +53,9 @@ def encode(record: RegionRecord, unique: str) -> tuple[bytes, bytes]:
 
     Args:
         record: The record.
-        unique: A part of the key that no other record of its kind and writer has. A record sent
-            again after an unknown result needs a new one: with equal keys, compaction would remove
-            the first of two copies and leave a gap that no snapshot covers.
+        unique: A part of the key that no other record of its kind and writer has. A record that is
+            sent again after an unknown result needs a new one: with equal keys, compaction would
+            remove the first of two copies and leave a gap that no snapshot covers.
     """
     name = NAMES[type(record)]
     key = "/".join((name, _quoted(writer_of(record)), _quoted(unique)))
@@ -66,11 +66,11 @@ def encode(record: RegionRecord, unique: str) -> tuple[bytes, bytes]:
 
 
 def decode(key: bytes | None, value: bytes) -> RegionRecord:
-    """Return the record of a key and a value.
+    """Decode a record from its key and value.
 
     Raises:
         NewerRecordError: A newer version wrote it.
-        RegionRecordError: They are not a record; the message says why.
+        RegionRecordError: They are not a record; the message gives the reason.
     """
     name, writer = _kind_and_writer(key)
     said = _loaded(value)
@@ -176,10 +176,10 @@ def _quoted(text: str) -> str:
 
 
 def natural(said: _Json) -> int:
-    """Return an integer that is not negative.
+    """Return a non-negative integer.
 
     Raises:
-        TypeError: It is no integer.
+        TypeError: It is not an integer.
         ValueError: It is negative, or has more than 63 bits.
     """
     if type(said) is not int:
@@ -190,14 +190,14 @@ def natural(said: _Json) -> int:
 
 
 def text_of(most: int, *, least: int = 0) -> Callable[[_Json], str]:
-    """Return a function that reads a text of a limited length."""
+    """Return a function that reads a text of limited length."""
 
     def read(said: _Json) -> str:
         if type(said) is not str:
             raise TypeError("not a text")
         if not least <= len(said) <= most:
             raise ValueError(f"a text of {len(said)} characters, {least} to {most} are allowed")
-        said.encode()  # refuses half a surrogate pair
+        said.encode()  # refuses lone surrogates
         return said
 
     return read
@@ -211,7 +211,7 @@ def truth(said: _Json) -> bool:
     """Return a boolean.
 
     Raises:
-        TypeError: It is not one.
+        TypeError: It is not a boolean.
     """
     if type(said) is not bool:
         raise TypeError("neither true nor false")
@@ -233,19 +233,19 @@ def _each(said: _Json) -> list[_Json]:
 
 
 def operator_of(said: _Json) -> OperatorId:
-    """Return an operator's id; raises `TypeError` or `ValueError`."""
+    """Decode an operator's id; raises `TypeError` or `ValueError`."""
     name, incarnation = _parts(said, 2)
     return OperatorId(name_of(name), name_of(incarnation))
 
 
 def partition_of(said: _Json) -> RegionPartition:
-    """Return a partition; raises `TypeError` or `ValueError`."""
+    """Decode a partition; raises `TypeError` or `ValueError`."""
     topic, topic_id, number = _parts(said, 3)
     return RegionPartition(name_of(topic), name_of(topic_id), natural(number))
 
 
 def partitions_of(said: _Json) -> frozenset[RegionPartition]:
-    """Return a set of partitions; raises `TypeError` or `ValueError`."""
+    """Decode a set of partitions; raises `TypeError` or `ValueError`."""
     found = [partition_of(each) for each in _each(said)]
     if len(set(found)) != len(found):
         raise ValueError("a partition appears twice")
@@ -256,7 +256,7 @@ _T = TypeVar("_T")
 
 
 def _mapping_of(read: Callable[[_Json], _T]) -> Callable[[_Json], Map[RegionPartition, _T]]:
-    """Return a function that reads a mapping from partitions to values."""
+    """Return a function that decodes a mapping from partitions to values."""
 
     def mapping(said: _Json) -> Map[RegionPartition, _T]:
         pairs = [_parts(each, 4) for each in _each(said)]
@@ -274,7 +274,7 @@ states_of = _mapping_of(text_of(_TEXT_MAX))
 
 
 def counts_of(said: _Json) -> Map[str, int]:
-    """Return numbers of partitions by ids of topics; raises `TypeError` or `ValueError`."""
+    """Decode numbers of partitions by topic id; raises `TypeError` or `ValueError`."""
     pairs = [_parts(each, 2) for each in _each(said)]
     found = {name_of(topic_id): natural(count) for topic_id, count in pairs}
     if len(found) != len(pairs):
@@ -283,7 +283,7 @@ def counts_of(said: _Json) -> Map[str, int]:
 
 
 def settings_of(said: _Json) -> RegionSettings:
-    """Return settings; raises `TypeError` or `ValueError`."""
+    """Decode settings; raises `TypeError` or `ValueError`."""
     names = set(RegionSettings.__struct_fields__)
     if not isinstance(said, dict) or {*said, "sink"} != names:
         raise TypeError("not the settings of a region")
@@ -303,7 +303,7 @@ def _wish(said: _Json) -> str:
 
 
 def _shortened(why: str) -> str:
-    """Return a reason in a form that readers accept, whatever an error says."""
+    """Return a reason in a form that readers accept, whatever an error contains."""
     return why.encode(errors="replace").decode()[:_TEXT_MAX]
 
 

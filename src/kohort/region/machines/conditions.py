@@ -1,4 +1,4 @@
-"""When the fold ignores a record. Each condition returns what is wrong, or an empty text."""
+"""When the fold ignores a record. Each condition returns the problem, or an empty text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Condition: TypeAlias = Callable[[RegionState, Any], str]
 
 
 def told(record: RegionRecord) -> str:
-    """Return what a record says, in a few words."""
+    """Return a short description of a record."""
     match record:
         case Contribution():
             return (
@@ -58,7 +58,7 @@ def told(record: RegionRecord) -> str:
 
 
 def is_first_or_equal(state: RegionState, record: RegionSettled) -> str:
-    """The settings are those of the region, or the first ones."""
+    """The settings equal the region's, or are the first ones."""
     if state.settings is None or state.settings.fits(record.settings):
         return ""
     return (
@@ -106,7 +106,7 @@ def is_first_start(state: RegionState, record: Start) -> str:
 
 
 def gives_back_nothing_contributed(state: RegionState, record: Unclaim) -> str:
-    """The operator's open contribution has none of the partitions that it gives back."""
+    """The operator's open contribution contains none of the partitions that it gives back."""
     drain = state.drain
     given = None if drain is None else drain.contributions.get(record.operator)
     for each in () if given is None else sorted(record.partitions):
@@ -159,7 +159,7 @@ def is_first_contribution(state: RegionState, record: Contribution) -> str:
 
 
 def covers_what_it_owns(state: RegionState, record: Contribution) -> str:
-    """It has every partition that the operator owned at the drain and still owns."""
+    """It covers every partition that the operator owned at the drain and still owns."""
     assert state.drain is not None
     missing = state.drain.participants[record.operator] - frozenset(record.offsets)
     if not missing:
@@ -177,7 +177,7 @@ def owns_what_it_covers(state: RegionState, record: Contribution) -> str:
 
 
 def goes_forward(state: RegionState, record: Contribution) -> str:
-    """No partition goes back to before the last checkpoint or its start."""
+    """No partition moves back to before the last checkpoint or its start."""
     for each, offset in sorted(record.offsets.items()):
         base = state.partition(each).base
         if base is None:
@@ -217,7 +217,7 @@ def is_next_epoch(state: RegionState, record: Controller) -> str:
 
 
 def is_decided_by_the_controller(state: RegionState, record: Complete) -> str:
-    """The controller of the present epoch decided it."""
+    """The controller of the current epoch decided it."""
     if (record.epoch, record.incarnation) == (state.epoch, state.controller):
         return ""
     return (
@@ -227,7 +227,7 @@ def is_decided_by_the_controller(state: RegionState, record: Complete) -> str:
 
 
 def is_next_checkpoint(state: RegionState, record: Drain) -> str:
-    """Its number follows that of the last checkpoint, complete or burnt."""
+    """Its number follows the last checkpoint's, complete or burnt."""
     if record.checkpoint == state.checkpoint + 1:
         return ""
     return f"{told(record)}: the last one is {state.checkpoint}"
@@ -285,21 +285,21 @@ def is_healthy(state: RegionState, record: Reset) -> str:
 
 
 def is_forced_with_reason(state: RegionState, record: Reset) -> str:
-    """A forced reset was asked for, if this is one."""
+    """If it is forced, a forced reset was asked for."""
     if state.forced or not record.forced:
         return ""
     return f"{told(record)}: no forced one was asked for"
 
 
 def is_within_budget(state: RegionState, record: Reset) -> str:
-    """It is forced, or not too many resets came in a row."""
+    """It is forced, or there were not too many consecutive resets."""
     if record.forced or (not state.exhausted and state.resets < state.max_resets):
         return ""
     return f"{told(record)}: there were {state.resets} in a row, only a forced one goes on"
 
 
 def is_still_active(state: RegionState, record: Evict) -> str:
-    """Only an active operator can be evicted."""
+    """The operator is active; only active operators can be evicted."""
     if state.active(record.operator) is not None:
         return ""
     return f"{told(record)}: it is not active"

@@ -1,8 +1,8 @@
-"""The controller of a region, and every candidate for it: one table over the region's phases.
+"""The state machine of a controller candidate: one table over the region's phases.
 
-The phase is part of the fold. Timers, and what the described group shows, belong to one candidate;
-the next one starts afresh. A candidate decides from the log alone, and only once the log shows the
-result of its last decision.
+The phase is part of the fold. Timers and the described group belong to one candidate; the next
+candidate starts without them. A candidate decides from the log alone, and only once the log shows
+the result of its last decision.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class ControllerMachine:
     """One candidate.
 
     Attributes:
-        session: What it knows; the shell installs the session of each result.
+        session: Its memory; the shell installs the session of each result.
     """
 
     def __init__(self, config: ControllerConfig) -> None:
-        """Make a candidate that is not chosen yet."""
+        """Create a candidate that is not chosen yet."""
         self.config = config
         self.session = ControllerSession()
 
@@ -81,11 +81,11 @@ class ControllerMachine:
         self.session = effects.session
 
     def decide(self, event: ControllerInput, now: int) -> ControllerEffects:
-        """Return the effects of an input; change nothing.
+        """Return the effects of an input without changing anything.
 
         Args:
             event: What happened.
-            now: Time in milliseconds, of a clock that never goes back.
+            now: Time in milliseconds from a monotonic clock.
         """
         decision = ControllerDecision(config=self.config, session=self.session, now=now)
         CONTROLLER.run(decision, type(event), event)
@@ -99,7 +99,7 @@ class ControllerMachine:
 
 
 def take_fold(decision: ControllerDecision, event: Folded) -> None:
-    """Remember the state of the region, what it waits for, and since when."""
+    """Store the state of the region, what it waits for, and since when."""
     session, folded, now = decision.session, event.state, decision.now
     phase = folded.phase
     wait = ("", 0)
@@ -120,7 +120,7 @@ def take_fold(decision: ControllerDecision, event: Folded) -> None:
 
 
 def end_append(decision: ControllerDecision, event: Appended) -> None:
-    """Remember how far to read until the result is known."""
+    """Store how far to read until the result is known."""
     session = decision.session
     if event.token == session.token:
         read_to = max(session.read_to, event.read_to)
@@ -140,7 +140,7 @@ def be_chosen(decision: ControllerDecision, event: Chosen) -> None:
 
 
 def look_at_group(decision: ControllerDecision, event: GroupDescribed) -> None:
-    """Find operators that are gone, and members that are not operators."""
+    """Find operators that have left the group, and members that are not operators."""
     session, now, config = decision.session, decision.now, decision.config
     present = {each.client_id for each in event.members}
     seen, missing, gone = set[OperatorId](), dict[OperatorId, int](), set[OperatorId]()
@@ -176,12 +176,12 @@ def _strangers(decision: ControllerDecision, event: GroupDescribed) -> Map[str, 
 
 
 def note_published(decision: ControllerDecision, event: PublishDone) -> None:
-    """Remember to write it to the log."""
+    """Schedule a record of it for the log."""
     decision.session = replace(decision.session, publishing=0, published=event.checkpoint)
 
 
 def publish_later(decision: ControllerDecision, event: PublishFailed) -> None:
-    """Try again after a while."""
+    """Schedule a retry."""
     text = f"checkpoint {event.checkpoint} is not published yet: {event.cause}"
     decision.note("publish failed", text, is_warning=True)
     later = decision.now + decision.config.publish_retry_ms
@@ -189,7 +189,7 @@ def publish_later(decision: ControllerDecision, event: PublishFailed) -> None:
 
 
 def take_ask(decision: ControllerDecision, event: Asked) -> None:
-    """Keep the request until it can be written to the log."""
+    """Store the request until it can be written to the log."""
     decision.session = replace(decision.session, asks=(*decision.session.asks, event))
 
 
@@ -198,14 +198,14 @@ def pass_over(_decision: ControllerDecision, _event: object) -> None:
 
 
 def rest(_decision: ControllerDecision, _event: object) -> None:
-    """There is nothing to do."""
+    """Do nothing."""
 
 
 # ------------------------------------------------------------------------- what every phase allows
 
 
 def may_publish(decision: ControllerDecision, _event: object) -> bool:
-    """Whether a complete checkpoint waits to become visible."""
+    """Whether a complete checkpoint waits to be published."""
     session, folded = decision.session, decision.folded
     if not session.is_chosen or not decision.is_controller or not folded.unpublished:
         return False
@@ -214,14 +214,14 @@ def may_publish(decision: ControllerDecision, _event: object) -> bool:
 
 
 def publish(decision: ControllerDecision, _event: object) -> None:
-    """Make the oldest waiting checkpoint visible."""
+    """Publish the oldest waiting checkpoint."""
     oldest = decision.folded.unpublished[0]
     decision.publish = Publish(oldest.checkpoint, oldest.outputs, decision.folded.shown)
     decision.session = replace(decision.session, publishing=oldest.checkpoint)
 
 
 def has_asks(decision: ControllerDecision, _event: object) -> bool:
-    """Whether something was asked for in this process."""
+    """Whether this process has requests to write."""
     return bool(decision.session.asks)
 
 
@@ -243,12 +243,12 @@ def is_not_chosen(decision: ControllerDecision, _event: object) -> bool:
 
 
 def is_not_controller(decision: ControllerDecision, _event: object) -> bool:
-    """Whether the log has another controller, or none."""
+    """Whether the log names another controller, or none."""
     return not decision.is_controller
 
 
 def take_over(decision: ControllerDecision, _event: object) -> None:
-    """Become the next controller, unless another candidate comes first."""
+    """Become the next controller, unless another candidate is faster."""
     folded, config = decision.folded, decision.config
     records: list[RegionRecord] = []
     if folded.settings is None:
@@ -258,13 +258,13 @@ def take_over(decision: ControllerDecision, _event: object) -> None:
 
 
 def is_visible(decision: ControllerDecision, _event: object) -> bool:
-    """Whether a checkpoint is visible and the log does not say so yet."""
+    """Whether a checkpoint is published but the log does not show it yet."""
     unpublished = decision.folded.unpublished
     return bool(unpublished) and unpublished[0].checkpoint == decision.session.published
 
 
 def say_published(decision: ControllerDecision, _event: object) -> None:
-    """Write to the log that the checkpoint is visible."""
+    """Write to the log that the checkpoint is published."""
     epoch, who = decision.folded.epoch, decision.config.incarnation
     has_output = bool(decision.folded.unpublished[0].outputs)
     decision.decides(Published(epoch, who, decision.session.published, has_output))
@@ -319,7 +319,7 @@ def trim(decision: ControllerDecision, _event: object) -> None:
 
 
 def is_spent(decision: ControllerDecision, _event: object) -> bool:
-    """Whether a reset is needed after too many in a row."""
+    """Whether a reset is needed after too many consecutive resets."""
     folded = decision.folded
     needs = bool(folded.must_reset) or is_drain_slow(decision, _event)
     return needs and not folded.forced and folded.resets >= folded.max_resets
@@ -335,7 +335,7 @@ def exhaust(decision: ControllerDecision, _event: object) -> None:
 
 
 def must_reset(decision: ControllerDecision, _event: object) -> bool:
-    """Whether an event has made a reset necessary."""
+    """Whether an event requires a reset."""
     return bool(decision.folded.must_reset)
 
 
@@ -398,7 +398,7 @@ def is_reset_slow(decision: ControllerDecision, _event: object) -> bool:
 
 
 def evict_slow(decision: ControllerDecision, _event: object) -> None:
-    """Go on without the operators that do not finish the reset."""
+    """Continue without the operators that do not finish the reset."""
     slow = sorted(each.id for each in decision.folded.awaited())
     limit = decision.settings.reset_timeout_ms
     _evict(decision, slow, f"it did not finish a reset within {limit} ms")
@@ -434,7 +434,7 @@ EXHAUSTED = Phase.MAXIMUM_RESET_ATTEMPTS_REACHED
 PROCESSING = (Phase.PROCESSING, Phase.CHECKPOINT_PENDING)
 GOING_ON = (*PROCESSING, DRAINING, RESETTING)
 
-# An input may show a region in any other phase.
+# An input may find a region in any other phase.
 INPUT_ROWS: Rows = (
     row(ALL, Folded, take_fold, to=ALL),
     row(ALL, Appended, end_append),

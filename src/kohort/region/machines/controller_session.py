@@ -1,4 +1,4 @@
-"""What a controller candidate knows, and how one input changes it."""
+"""A controller candidate's memory, and how one input changes it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from kohort.values import replace
 
 
 class ControllerConfig(Struct, frozen=True, kw_only=True):
-    """One candidate.
+    """The configuration of a candidate.
 
     Attributes:
-        incarnation: A name that no other candidate ever has.
-        settings: The settings of a new region; used by the first candidate.
-        gone_ms: Milliseconds without a member in the described group after which its operator is
+        incarnation: A unique name of the candidate.
+        settings: The settings of a new region, used by the first candidate.
+        gone_ms: Milliseconds without a member in the described group after which an operator is
             evicted.
         join_ms: The same for an operator that was never seen in the group.
         stranger_ms: Milliseconds after which a member without an operator is reported.
-        publish_retry_ms: Wait before publishing a checkpoint is tried again, in milliseconds.
-        unpublished_max: Most complete checkpoints that may wait to be published; beyond, no drain
-            begins.
-        snapshot_every: Offsets from one snapshot to the next.
+        publish_retry_ms: Delay before publishing a checkpoint is retried, in milliseconds.
+        unpublished_max: Maximum number of complete checkpoints that wait to be published; above it,
+            no drain begins.
+        snapshot_every: Number of offsets between snapshots.
     """
 
     incarnation: str
@@ -50,27 +50,27 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
 
 class ControllerSession(Struct, frozen=True, kw_only=True):
-    """Everything that a candidate knows; immutable.
+    """A candidate's memory; immutable.
 
     Attributes:
-        folded: The region as far as the log was read.
+        folded: The region, as far as the log was read.
         is_chosen: Whether the group has chosen this candidate.
         wait: What the region waits for, as (what, checkpoint or attempt).
-        waiting_since: Since when it waits for that.
+        waiting_since: When that wait began.
         progress: A value that changes when a drain or a reset ends.
-        progress_at: When it changed last.
-        seen: Operators that were in the group.
-        missing: Since when each operator is missing in the group.
+        progress_at: When it last changed.
+        seen: Operators that have been in the group.
+        missing: When each operator was first missing from the group.
         gone: Operators that have left the group for good.
-        members: The group, as described last.
-        strangers: Since when members of the group have no operator, by client id.
+        members: The last description of the group.
+        strangers: When each member without an operator was first seen, by client id.
         publishing: The checkpoint that is being published; 0: none.
-        published: The last one that is visible.
-        publish_after: Earliest time of the next try.
+        published: The last published checkpoint.
+        publish_after: Earliest time of the next attempt to publish.
         trimmed: The snapshot up to which records were removed.
         asks: Requests made in this process.
         token: Number of the last append.
-        in_flight: Whether that append has not ended.
+        in_flight: Whether that append is still running.
         read_to: Offset up to which the log must be folded to know its result.
     """
 
@@ -96,7 +96,7 @@ class ControllerSession(Struct, frozen=True, kw_only=True):
 
 
 class ControllerDecision(Struct, kw_only=True):
-    """The changes by one input to a candidate, while its handlers run."""
+    """The changes made by one input to a candidate while its handlers run."""
 
     config: ControllerConfig
     session: ControllerSession

@@ -1,4 +1,4 @@
-"""Records and states of a region as sentences for people."""
+"""Descriptions of a region's records and states, in sentences."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kohort.region.machines.records import (
 from kohort.region.machines.state import Operator, Partition, RegionState
 
 _LONG = 100
-# More complete checkpoints than this that wait to be published are a problem.
+# It is a problem if more complete checkpoints than this wait to be published.
 _UNPUBLISHED_MAX = 5
-# What stands for the phase of a region whose log does not show that its operators were killed.
+# Replaces the phase of a region whose log does not show that its operators were killed.
 ALL_GONE = "GONE"
 _LEFT_OUT = ("epoch", "incarnation", "operator", "seq", "writer", "digest")
 
 
 def told_record(record: RegionRecord) -> str:
-    """Return a record in one line: its kind, its writer and its fields."""
+    """Describe a record in one line: its kind, its writer and its fields."""
     said = (f"{name}={_told(value)}" for name, value in asdict(record).items())
     kept = [each for each in said if each.split("=", 1)[0] not in _LEFT_OUT]
     name, _, incarnation = writer_of(record).partition(".")
@@ -45,7 +45,7 @@ def _told(value: object) -> str:
 
 
 def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> str:
-    """Say in one clause what a region is doing, and which operators it waits for.
+    """Describe in one clause what a region is doing, and which operators it waits for.
 
     Args:
         state: The region according to its log.
@@ -76,13 +76,13 @@ def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> st
 
 
 def phase_of(state: RegionState, gone: Collection[Operator] = ()) -> str:
-    """Return the name of the phase; `GONE` if no operator is in the group any more."""
+    """Return the name of the phase, or `GONE` if no operator is in the group any more."""
     is_gone = not state.exhausted and are_all_gone(state, gone)
     return ALL_GONE if is_gone else state.phase.name
 
 
 def condition_of(state: RegionState, operator: Operator, gone: Collection[Operator] = ()) -> str:
-    """Say what an operator is doing, in the words of `what_it_waits_for`; `ok`: it processes."""
+    """Describe what an operator is doing, as `what_it_waits_for` does; `ok`: it is processing."""
     if operator in gone:
         return "gone"
     if operator.unhealthy:
@@ -95,13 +95,13 @@ def condition_of(state: RegionState, operator: Operator, gone: Collection[Operat
 
 
 def lag_of(known: Partition, end: int | None) -> int | None:
-    """Return how many records a partition has behind the last checkpoint; None: not known.
+    """Return how many records a partition is behind its end in the last checkpoint; None: unknown.
 
     Args:
         known: The partition.
-        end: Its end offset; None: not known.
+        end: Its end offset; None: unknown.
     """
-    # A recreated topic ends before the position in the former one.
+    # A recreated topic may end before the position in the old topic.
     return None if known.base is None or end is None else max(0, end - known.base)
 
 
@@ -111,12 +111,12 @@ def state_bytes_of(known: Partition) -> int:
 
 
 def are_all_gone(state: RegionState, gone: Collection[Operator]) -> bool:
-    """Whether a region has operators, and none of them is in the group any more."""
+    """Whether a region has operators, none of which is in the group any more."""
     return 0 < len(gone) == len(state.operators)
 
 
 def is_without(state: RegionState, gone: Collection[Operator]) -> bool:
-    """Whether a region waits until the operators that are gone are evicted."""
+    """Describe a region that waits for the eviction of operators that left the group."""
     return any(each.owned for each in gone) or are_all_gone(state, gone)
 
 
@@ -142,7 +142,7 @@ def _being_published(state: RegionState) -> str:
 
 
 def publishing_problem(state: RegionState) -> str:
-    """Say that output does not become visible; empty if it does, or may soon."""
+    """Describe output that does not become visible; empty if it does, or may do so soon."""
     waiting = [each.checkpoint for each in state.unpublished]
     if len(waiting) <= _UNPUBLISHED_MAX:
         return ""
@@ -158,7 +158,7 @@ def _is_one_output(here: object, there: str) -> bool:
 
 
 def told_differences(given: Mapping[str, object], region: RegionSettings) -> str:
-    """Say how settings differ from a region's, and what to do; empty if they do not.
+    """Describe how settings differ from a region's, and the remedy; empty if they are equal.
 
     Args:
         given: Settings of a process, by name.

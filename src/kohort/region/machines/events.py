@@ -1,17 +1,17 @@
-"""The inputs and effects of the two machines of a region.
+"""The inputs and effects of a region's two state machines.
 
-Both are driven in the same way. The shell passes one input after the other to `decide`, with the
-time of a clock that never goes back, installs the session of the effects and carries them out in
-the order in which they are declared below. It then reports their results as inputs.
+Both are driven in the same way. The shell passes each input to `decide`, with the time of a
+monotonic clock, installs the session of the effects, and carries them out in the order in which
+they are declared below. It then reports their results as inputs.
 
-*Appends.* At most one append of a machine is on its way. The shell sends its records as one batch,
-each with a key of its own (see `encode` in `coding`), and then reports `Appended`: after a success
-with the offset after them, after any other result with the end of the log, asked for after the
-failure. The machine decides nothing until its fold has come that far, and never acts on what it
-meant to write.
+*Appends.* A machine has at most one append in flight. The shell sends its records as one batch,
+each with a unique key (see `encode` in `coding`), and then reports `Appended`: after a success with
+the offset after them, after any other result with the end of the log, requested after the failure.
+The machine decides nothing until its fold has reached that offset, and never acts on records whose
+result it does not know.
 
-*Reads.* Each `Read` has a number. Reports about an older one of the same partition are ignored, so
-late deliveries of a thread cannot count for a newer `Read`.
+*Reads.* Each `Read` has a number. Reports about an older `Read` of the same partition are ignored,
+so late deliveries of a thread cannot count for a newer one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Folded(Struct, frozen=True):
     """The log was read further; the state is one that the `Reader` trusts.
 
     Attributes:
-        state: The region there.
+        state: The region at that offset.
         evicted: Why this operator was evicted; empty if it was not, or the reason is unknown.
     """
 
@@ -53,7 +53,7 @@ class Appended(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """The deadline of the last effects has come, or any other time."""
+    """The deadline of the last effects has been reached, or any other time."""
 
 
 # --------------------------------------------------------------------------- inputs of operators
@@ -62,12 +62,12 @@ class Tick(Struct, frozen=True):
 class Assigned(Struct, frozen=True):
     """The group assigned partitions, in addition to those that the operator has.
 
-    With an eager protocol all were revoked before; a cooperative one and KIP-848 name only the new
-    ones.
+    With an eager protocol, all were revoked before; a cooperative protocol and KIP-848 list only
+    the new ones.
 
     Attributes:
         partitions: The assigned partitions.
-        counts: How many partitions each of the group's topics has now, by the topic's id.
+        counts: Current number of partitions of each of the group's topics, by topic id.
     """
 
     partitions: Partitions
@@ -75,12 +75,12 @@ class Assigned(Struct, frozen=True):
 
 
 class Revoked(Struct, frozen=True):
-    """The group takes partitions away, and waits until `EndRevocation`.
+    """The group revokes partitions, and waits until `EndRevocation`.
 
     Attributes:
         partitions: The revoked partitions.
-        deadline: When the listener must return at the latest, which the shell counts from the last
-            heartbeat before the notice; None: the region's drain timeout from now on.
+        deadline: When the listener must return at the latest, counted by the shell from the last
+            heartbeat before the notice; None: the region's drain timeout from now.
     """
 
     partitions: Partitions
@@ -94,19 +94,19 @@ class PartitionsLost(Struct, frozen=True):
 
 
 class StartFound(Struct, frozen=True):
-    """Where a partition starts, by the operator's start position."""
+    """A partition's start, found by the operator's start position."""
 
     partition: RegionPartition
     offset: int
 
 
 class Delivered(Struct, frozen=True):
-    """The function was given records.
+    """Records were passed to the function.
 
     Attributes:
         partition: Their partition.
         next_offset: Offset after the last one.
-        read: Number of the `Read` that it comes from.
+        read: Number of the `Read` that they came from.
     """
 
     partition: RegionPartition
@@ -126,11 +126,11 @@ class CutMade(Struct, frozen=True):
     Attributes:
         checkpoint: As in `MakeCut`.
         attempt: As in `MakeCut`.
-        positions: For each partition that was read since the last cut, released ones included, the
-            offset of the record that is delivered next.
-        reads: For each of them the number of its `Read`.
+        positions: For each partition read since the last cut, released ones included, the offset of
+            the next record to deliver.
+        reads: The number of each one's `Read`.
         states: References to the states that changed since the last cut.
-        output: Reference to what was written since the last cut; it is durable. Empty: nothing.
+        output: Reference to the durable output since the last cut; empty: none.
     """
 
     checkpoint: int
@@ -142,12 +142,12 @@ class CutMade(Struct, frozen=True):
 
 
 class CutFailed(Struct, frozen=True):
-    """The cut cannot be part of the checkpoint: the group did not take the offsets of a drain.
+    """The cut cannot be part of the checkpoint: the group did not accept a drain's offsets.
 
     Attributes:
         checkpoint: As in `MakeCut`.
         attempt: As in `MakeCut`.
-        why: What happened.
+        why: The reason.
     """
 
     checkpoint: int
@@ -162,20 +162,20 @@ class Discarded(Struct, frozen=True):
 
 
 class WentUnhealthy(Struct, frozen=True):
-    """The operator cannot go on: its function raised, its disk is full."""
+    """The operator cannot continue: its function raised an exception, or its disk is full."""
 
     why: str
 
 
 class WentHealthy(Struct, frozen=True):
-    """It can go on again."""
+    """The operator can continue again."""
 
 
 class Close(Struct, frozen=True):
-    """The application wants to end in order: give everything back with a last checkpoint.
+    """The application wants to stop in order: give everything back with a last checkpoint.
 
     Attributes:
-        deadline: When to end without the checkpoint; None: the region's drain timeout from now on.
+        deadline: When to stop without the checkpoint; None: the region's drain timeout from now.
     """
 
     deadline: int | None = None
@@ -203,7 +203,7 @@ OperatorInput: TypeAlias = (
 
 
 class Chosen(Struct, frozen=True):
-    """The one-partition group of the candidates chose this one, or chose another one."""
+    """The candidates' one-partition group chose this candidate, or chose another one."""
 
     is_chosen: bool
 
@@ -223,13 +223,13 @@ class GroupDescribed(Struct, frozen=True):
 
 
 class PublishDone(Struct, frozen=True):
-    """The output of a checkpoint is visible."""
+    """The output of a checkpoint was published."""
 
     checkpoint: int
 
 
 class PublishFailed(Struct, frozen=True):
-    """The output of a checkpoint could not be made visible; to be tried again."""
+    """The output of a checkpoint could not be published; retry."""
 
     checkpoint: int
     cause: str
@@ -263,11 +263,11 @@ class Append(Struct, frozen=True):
 
 
 class Read(Struct, frozen=True):
-    """Seek to an offset and read on, with this state.
+    """Seek to an offset and continue reading, with this state.
 
     Attributes:
-        partition: What to read.
-        offset: Where to begin.
+        partition: The partition to read.
+        offset: The first offset to read.
         state: Reference to the partition's state at that offset; empty if it has none.
         read: Number to report deliveries with.
     """
@@ -279,31 +279,31 @@ class Read(Struct, frozen=True):
 
 
 class MakeCut(Struct, frozen=True):
-    """Make a cut for a checkpoint, then go on; it includes partitions stopped before."""
+    """Make a cut for a checkpoint, then continue; it includes partitions stopped before."""
 
     checkpoint: int
     attempt: int
 
 
 class OperatorEffects(Struct, frozen=True, kw_only=True):
-    """The effects of an operator, to carry out in this order.
+    """The effects of an operator, to be carried out in this order.
 
     Attributes:
-        session: What the machine knows afterwards (`OperatorSession` in `operator`).
-        discard: Stop all reading and forget everything delivered, output and state included, for
+        session: The new session (`OperatorSession` in `operator`).
+        discard: Stop all reading and discard everything delivered, including output and state, for
             this attempt; report `Discarded`. None: nothing.
-        stops: Stop reading these partitions, keep what was delivered; report `Stopped`.
+        stops: Stop reading these partitions, but keep their deliveries; report `Stopped`.
         cut: Make a cut; report `CutMade`, or `CutFailed`.
         find_starts: Find where these partitions start; report `StartFound`.
         find_beginnings: Those of them that were added since the region began: they start at their
-            beginning, independent of the start position.
-        reads: What to read.
+            beginning, regardless of the start position.
+        reads: Partitions to read.
         append: Records for the log.
         ends_revocation: Whether the listener that waits in `Revoked` returns.
         failed: The operator has failed with this error, and must stop all work.
         is_closed: The operator has left in order.
         deadline: When `Tick` is due; None: never.
-        observed: What happened, for people.
+        observed: Facts for display.
     """
 
     session: object
@@ -322,14 +322,14 @@ class OperatorEffects(Struct, frozen=True, kw_only=True):
 
 
 class Publish(Struct, frozen=True):
-    """Make the output of a checkpoint visible, atomically and in order of the checkpoints.
+    """Publish the output of a checkpoint, atomically and in the order of the checkpoints.
 
-    It may be repeated for a checkpoint that is visible already, and then changes nothing.
+    It may be repeated for a published checkpoint, and then changes nothing.
 
     Attributes:
         checkpoint: The checkpoint.
         outputs: Each operator's reference to its output.
-        shown: The newest checkpoint that the output must show before; 0: none.
+        shown: The newest checkpoint that the output must already show; 0: none.
     """
 
     checkpoint: int
@@ -338,9 +338,9 @@ class Publish(Struct, frozen=True):
 
 
 class Trim(Struct, frozen=True):
-    """Append tombstones for the keys that `Reader.removable(before)` names.
+    """Append tombstones for the keys returned by `Reader.removable(before)`.
 
-    They are one batch, which ends with a `Trimmed` record that counts them.
+    They are one batch, which ends with a `Trimmed` record that contains their number.
 
     Attributes:
         token: Number to report `Appended` with.
@@ -352,18 +352,17 @@ class Trim(Struct, frozen=True):
 
 
 class ControllerEffects(Struct, frozen=True, kw_only=True):
-    """The effects of a controller, to carry out in this order.
+    """The effects of a controller, to be carried out in this order.
 
     Attributes:
-        session: What the machine knows afterwards
-            (`kohort.region.machines.controller.ControllerSession`).
+        session: The new session (`kohort.region.machines.controller.ControllerSession`).
         append: Records for the log.
         trim: Records of the log to remove.
-        publish: Output to make visible.
-        remove_from_group: Ids of members that leave the operators' group, with LeaveGroup or a
+        publish: Output to publish.
+        remove_from_group: Ids of members to remove from the operators' group, with LeaveGroup or a
             heartbeat of epoch -1.
         deadline: When `Tick` is due; None: never.
-        observed: What happened, for people.
+        observed: Facts for display.
     """
 
     session: object

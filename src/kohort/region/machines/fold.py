@@ -1,8 +1,8 @@
-"""The fold: what each record of the log changes, and when it is ignored.
+"""The fold: how each record changes the state, and when it is ignored.
 
 Each kind of record has conditions and an action. The first condition that fails names the rule and
-says what is wrong; then the record changes nothing. The simulator leaves conditions out, one by
-one, to show that each of them is needed.
+the problem; the record then changes nothing. The simulator leaves out conditions one by one to show
+that each of them is needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from kohort.values import replace
 
 
 class _Folding:
-    """One record on its way into a state."""
+    """The fold of one record."""
 
     def __init__(self, state: RegionState, offset: int) -> None:
         self.state = state
@@ -102,7 +102,7 @@ class _Folding:
         self.grant(partition, waiting if self.state.active(waiting) else None)
 
     def need_reset(self, why: str, *, forced: bool = False) -> None:
-        """Request a reset; the first reason stays, and a forced one stays forced."""
+        """Request a reset; the first reason is kept, and a forced reset stays forced."""
         state = self.state
         self.set(must_reset=state.must_reset or why, forced=state.forced or forced)
 
@@ -120,12 +120,12 @@ Action: TypeAlias = Callable[[_Folding, Any], None]
 
 
 class Rule(Struct, frozen=True):
-    """The effect of a kind of record.
+    """The conditions and the action of a kind of record.
 
     Attributes:
-        conditions: What must hold, in the order of checking.
-        action: What it then changes.
-        usual: Conditions that fail now and then in a healthy region.
+        conditions: Conditions that must hold, in the order of checking.
+        action: The change to the state.
+        usual: Conditions that sometimes fail in a healthy region.
     """
 
     conditions: tuple[Condition, ...]
@@ -137,13 +137,13 @@ class Rule(Struct, frozen=True):
 
 
 def settle(folding: _Folding, record: RegionSettled) -> None:
-    """The region gets its settings; the place of its output may become known later."""
+    """The region gets its settings; the output's location may become known later."""
     known = folding.state.settings or record.settings
     folding.set(settings=replace(known, sink=known.sink or record.settings.sink))
 
 
 def register(folding: _Folding, record: Registered) -> None:
-    """The incarnation becomes active, and an earlier one of its name ends."""
+    """The incarnation becomes active, and an earlier one with its name ends."""
     older = folding.state.operators.get(record.operator.name)
     if older is not None:
         folding.bury(older, f"{record.operator} took the place of {older.id}")
@@ -161,13 +161,13 @@ def register(folding: _Folding, record: Registered) -> None:
 
 
 def leave(folding: _Folding, record: Left) -> None:
-    """The incarnation is gone."""
+    """The incarnation has left."""
     operator = folding.state.operators[record.operator.name]
     folding.bury(operator, f"{operator.id} left without handing over")
 
 
 def claim(folding: _Folding, record: Claim) -> None:
-    """Partitions without an owner are granted; those of another owner wait for a reset."""
+    """Partitions without an owner are granted; those with another owner wait for a reset."""
     if not folding.state.began:
         folding.set(began=Map(record.counts))
     for each in sorted(record.partitions):
@@ -194,7 +194,7 @@ def unclaim(folding: _Folding, record: Unclaim) -> None:
 def _forget_contributed(
     folding: _Folding, operator: OperatorId, partition: RegionPartition
 ) -> None:
-    """Take a partition out of this operator's part of the open drain."""
+    """Remove a partition from this operator's part of the open drain."""
     drain = folding.state.drain
     if drain is None or operator not in drain.participants:
         return
@@ -210,7 +210,7 @@ def _forget_contributed(
 
 
 def lose(folding: _Folding, record: Lost) -> None:
-    """A reset is now required, and the owner will not have the partition after it."""
+    """A reset is now required, after which the owner no longer has the partition."""
     for each in sorted(record.partitions):
         known = folding.state.partition(each)
         if known.owner == record.operator:
@@ -222,19 +222,19 @@ def lose(folding: _Folding, record: Lost) -> None:
 
 
 def note_leaving(folding: _Folding, record: Leaving) -> None:
-    """The owner releases it with its next contribution."""
+    """The owner releases the partition with its next contribution."""
     for each in record.partitions:
         if folding.state.partition(each).owner == record.operator:
             folding.change(each, leaving=True)
 
 
 def start(folding: _Folding, record: Start) -> None:
-    """The partition gets its start offset, once for all."""
+    """The partition gets its start offset, which never changes."""
     folding.change(record.partition, start=record.offset)
 
 
 def contribute(folding: _Folding, record: Contribution) -> None:
-    """The contribution waits for the others."""
+    """The contribution is kept until all others arrive."""
     drain = folding.state.drain
     assert drain is not None
     contributions = drain.contributions.set(record.operator, record)
@@ -255,7 +255,7 @@ def fall_ill(folding: _Folding, record: Unhealthy) -> None:
 
 
 def recover(folding: _Folding, record: Healthy) -> None:
-    """The operator can go on, from a reset."""
+    """The operator can continue, after a reset."""
     operator = folding.state.operators[record.operator.name]
     if operator.unhealthy:
         folding.change_operator(operator, unhealthy="")
@@ -263,7 +263,7 @@ def recover(folding: _Folding, record: Healthy) -> None:
 
 
 def ask(folding: _Folding, record: Ask) -> None:
-    """A checkpoint, a reset or a stop was asked for."""
+    """A checkpoint, a reset or a stop was requested."""
     why = f"{record.writer} asked for it" + (f": {record.why}" if record.why else "")
     if record.what == DRAIN:
         folding.set(asked_drain=why)
@@ -277,7 +277,7 @@ def ask(folding: _Folding, record: Ask) -> None:
 
 
 def take_over(folding: _Folding, record: Controller) -> None:
-    """The candidate is the controller."""
+    """The candidate becomes the controller."""
     folding.set(epoch=record.epoch, controller=record.incarnation)
 
 
@@ -313,7 +313,7 @@ def merged(
 ) -> Map[RegionPartition, Partition]:
     """Return the partitions with positions and states overlaid by contributions.
 
-    Positions and references to state that are in no contribution stay as they were.
+    Positions and state references without a contribution stay unchanged.
     """
     overlaid: dict[RegionPartition, Partition] = {}
     for each in contributions:
@@ -325,7 +325,7 @@ def merged(
 
 
 def publish(folding: _Folding, record: Published) -> None:
-    """The checkpoint's output is visible."""
+    """The checkpoint's output is published."""
     shown = record.checkpoint if record.has_output else folding.state.shown
     folding.set(unpublished=folding.state.unpublished[1:], shown=shown)
 
@@ -365,12 +365,12 @@ def exhaust(folding: _Folding, record: Exhausted) -> None:
 
 
 def note_snapshot(folding: _Folding, record: Snapshot) -> None:
-    """Records before it may be removed."""
+    """Earlier records may be removed."""
     folding.set(snapshot_before=record.before)
 
 
 def pass_over(_folding: _Folding, _record: RegionRecord) -> None:
-    """Do nothing to the state."""
+    """Leave the state unchanged."""
 
 
 _SAID = (when.is_active, when.is_new)
@@ -399,7 +399,7 @@ RULES: dict[type[RegionRecord], Rule] = {
         ),
         contribute,
     ),
-    # A reset that begins while operators still go back for the one before overtakes them.
+    # A reset may begin while operators still return to the previous one; it then replaces it.
     ResetDone: Rule(
         (*_SAID, when.is_of_present_attempt), finish_reset, usual=(when.is_of_present_attempt,)
     ),
@@ -449,15 +449,15 @@ RULES: dict[type[RegionRecord], Rule] = {
 def fold_in(
     state: RegionState, offset: int, record: RegionRecord | None
 ) -> tuple[RegionState, tuple[Fact, ...]]:
-    """Return the state after one more record, and the facts observed.
+    """Return the state after one more record, and the observed facts.
 
     Args:
-        state: The fold of the records before.
-        offset: Offset of the record; any offsets skipped are known to be tombstones.
+        state: The fold of the previous records.
+        offset: Offset of the record; skipped offsets are known to be tombstones.
         record: The record; None: a tombstone, or bytes that are not a record.
 
     Raises:
-        ValueError: The offset was folded already.
+        ValueError: The offset was already folded.
     """
     if offset < state.offset:
         raise ValueError(f"offset {offset} was folded already, up to {state.offset}")
@@ -471,7 +471,7 @@ def fold_in(
 def _fold(folding: _Folding, record: RegionRecord) -> None:
     rule = RULES[type(record)]
     broken = _broken(folding.state, rule, record)
-    # Every record of an active operator uses up its number: a refusal is an answer, too.
+    # Every record of an active operator uses up its number, even if it is refused.
     if broken is None or broken[0] not in _SAID:
         _count(folding, record)
     if broken is not None:

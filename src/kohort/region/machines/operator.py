@@ -1,8 +1,8 @@
-"""One operator of a region: what it writes, what it reads, and when it gives a partition back.
+"""The state machine of an operator: its records, its reads, and when it gives back a partition.
 
-Two things drive it: inputs of the shell, and the log. After each input the machine looks at the
-log. The rows for `Noticed` apply at any time; those for `Free` only apply once the log shows the
-result of every record that the operator has written.
+It is driven by inputs of the shell and by the log. After each input the machine checks the log. The
+rows for `Noticed` apply at any time; those for `Free` apply only once the log shows the result of
+every record that the operator has written.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class OperatorMachine:
     """One operator.
 
     Attributes:
-        session: What it knows; the shell installs the session of each result.
+        session: Its memory; the shell installs the session of each result.
     """
 
     def __init__(self, config: OperatorConfig) -> None:
-        """Make an operator that is not registered yet."""
+        """Create an operator that is not registered yet."""
         self.config = config
         self.session = OperatorSession()
 
@@ -75,21 +75,21 @@ class OperatorMachine:
         self.session = effects.session
 
     def decide(self, event: OperatorInput, now: int) -> OperatorEffects:
-        """Return the effects of an input; change nothing.
+        """Return the effects of an input without changing anything.
 
         Args:
             event: What happened.
-            now: Time in milliseconds, of a clock that never goes back.
+            now: Time in milliseconds from a monotonic clock.
         """
         decision = OperatorDecision(config=self.config, session=self.session, now=now)
         OPERATOR.run(decision, type(event), event)
-        if not isinstance(event, Delivered):  # which comes often, and needs no look at the log
+        if not isinstance(event, Delivered):  # frequent, and independent of the log
             _look(decision)
         return decision.effects()
 
 
 def _look(decision: OperatorDecision) -> None:
-    """Apply rows until none fits any more."""
+    """Apply rows until none matches."""
     for _ in range(_ROUNDS_MAX):
         before = decision.session
         OPERATOR.run(decision, Noticed, Noticed())
@@ -192,7 +192,7 @@ FREE_ROWS: Rows = (
     row(READING, Free, log.forget_contribution, when=log.is_contributed),
     row(READING, Free, log.contribute, when=log.has_contribution, rule="A53"),
     row(READING, Free, log.doubt_contribution, when=log.is_refused, to=PENDING),
-    # First repeat lost records, so that their copies have no effect any more.
+    # First repeat lost records, so that their late copies have no effect.
     row(ACTIVE, Free, log.say_nothing, when=log.is_doubtful),
     row(READING, Free, log.forget_released, when=log.has_released),
     row(READING, Free, log.stop_unwanted, when=log.reads_unwanted),

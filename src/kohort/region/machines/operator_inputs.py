@@ -1,6 +1,6 @@
 """How an operator reacts to each input, and what it may do at any time.
 
-The table in `operator` has their order.
+Their order is in the table in `operator`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from kohort.region.machines.operator_session import (
 from kohort.region.machines.records import Contribution, Partitions
 from kohort.values import replace
 
-# More partitions than this are not named one by one.
+# If there are more partitions than this, their names are not listed.
 _NAMES_MAX = 10
 
 
 def take_fold(decision: OperatorDecision, event: Folded) -> None:
-    """Remember the newest state of the region."""
+    """Store the newest state of the region."""
     decision.evicted = event.evicted
     decision.session = replace(decision.session, folded=event.state)
 
 
 def end_append(decision: OperatorDecision, event: Appended) -> None:
-    """Remember how far to read until the result is known."""
+    """Store how far to read until the result is known."""
     session = decision.session
     if event.token == session.token:
         read_to = max(session.read_to, event.read_to)
@@ -77,7 +77,7 @@ def take_back(decision: OperatorDecision, event: Revoked) -> None:
 
 
 def take_back_idle(decision: OperatorDecision, event: Revoked) -> None:
-    """Drop revoked partitions; the log has nothing of them."""
+    """Drop revoked partitions, about which the log has no records."""
     left = decision.session.assigned - event.partitions
     decision.session = replace(decision.session, assigned=left)
     decision.ends_revocation = True
@@ -105,19 +105,19 @@ def lose(decision: OperatorDecision, event: PartitionsLost) -> None:
 
 
 def lose_idle(decision: OperatorDecision, event: PartitionsLost) -> None:
-    """Drop lost partitions; the log has nothing of them."""
+    """Drop lost partitions, about which the log has no records."""
     left = decision.session.assigned - event.partitions
     decision.session = replace(decision.session, assigned=left)
 
 
 def keep_start(decision: OperatorDecision, event: StartFound) -> None:
-    """Keep a start position to write it to the log, unless the log has one by now."""
+    """Keep a start position until it is written to the log, unless the log already has one."""
     found = decision.session.found.set(event.partition, event.offset)
     decision.session = replace(decision.session, found=found)
 
 
 def count_delivered(decision: OperatorDecision, event: Delivered) -> None:
-    """Remember how far records were delivered to the function."""
+    """Store how far records were delivered to the function."""
     session = decision.session
     known = session.reading[event.partition]
     reading = session.reading.set(event.partition, replace(known, next=event.next_offset))
@@ -126,7 +126,7 @@ def count_delivered(decision: OperatorDecision, event: Delivered) -> None:
 
 
 def count_late(decision: OperatorDecision, event: Delivered) -> None:
-    """Remember a delivery that a reset will undo."""
+    """Store a delivery that a reset will undo."""
     session = decision.session
     known = session.reading[event.partition]
     reading = session.reading.set(event.partition, replace(known, next=event.next_offset))
@@ -140,7 +140,7 @@ def is_of_this_read(decision: OperatorDecision, event: Delivered) -> bool:
 
 
 def note_stopped(decision: OperatorDecision, event: Stopped) -> None:
-    """Note that reading has stopped: deliveries are final now."""
+    """Note that reading has stopped: the deliveries are now final."""
     reading = decision.session.reading
     for each in event.partitions & frozenset(reading):
         if reading[each].is_stopping:
@@ -149,13 +149,13 @@ def note_stopped(decision: OperatorDecision, event: Stopped) -> None:
 
 
 def is_of_this_cut(decision: OperatorDecision, event: CutMade | CutFailed) -> bool:
-    """Whether this is the cut that was asked for."""
+    """Whether this is the requested cut."""
     cut = decision.session.cut
     return cut is not None and (cut.checkpoint, cut.attempt) == (event.checkpoint, event.attempt)
 
 
 def take_cut(decision: OperatorDecision, event: CutMade) -> None:
-    """Turn a cut into a contribution; unread partitions contribute the offset they begin at."""
+    """Turn a cut into a contribution; unread partitions contribute their start offset."""
     session, me = decision.session, decision.me
     drain = decision.folded.drain
     must = NONE
@@ -167,7 +167,7 @@ def take_cut(decision: OperatorDecision, event: CutMade) -> None:
         for each, at in event.positions.items()
         if each in session.reading and session.reading[each].read == event.reads[each]
     }
-    # A newer `Read` begins there; the next cut has its deliveries.
+    # A newer `Read` starts there; the next cut contains its deliveries.
     for each in (*session.reading, *must):
         base = decision.folded.partition(each).base
         if base is not None:
@@ -196,7 +196,7 @@ def give_up_cut(decision: OperatorDecision, event: CutFailed) -> None:
 
 
 def finish_discarding(decision: OperatorDecision, _event: Discarded) -> None:
-    """Note that nothing of an earlier attempt is left."""
+    """Note that everything from earlier attempts is discarded."""
     state = OperatorState.RESET_COMPLETE
     decision.session = replace(decision.session, state=state, merge_due=None)
 
@@ -207,18 +207,18 @@ def is_of_this_attempt(decision: OperatorDecision, event: Discarded) -> bool:
 
 
 def fall_ill(decision: OperatorDecision, event: WentUnhealthy) -> None:
-    """Stop delivering; the reset that follows undoes what was delivered."""
+    """Stop delivering; the reset that follows undoes the deliveries."""
     log.wait_for_reset(decision, "")
     remember_illness(decision, event)
 
 
 def remember_illness(decision: OperatorDecision, event: WentUnhealthy) -> None:
-    """Remember the illness until it can be written to the log."""
+    """Keep the problem until it can be written to the log."""
     decision.session = replace(decision.session, ill=event.why or "for no reason given")
 
 
 def recover(decision: OperatorDecision, _event: WentHealthy) -> None:
-    """Note that the operator can go on, from a reset."""
+    """Note that the operator can continue, after a reset."""
     decision.session = replace(decision.session, ill="")
 
 
@@ -251,12 +251,12 @@ def is_out(decision: OperatorDecision, _event: object) -> bool:
 
 
 def has_left(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it wrote that it leaves, and the log shows it."""
+    """Whether it wrote its `Left` record, and the log shows it."""
     return decision.session.has_left and is_out(decision, _event)
 
 
 def finish_closing(decision: OperatorDecision, _event: object) -> None:
-    """End in order; release a waiting listener."""
+    """Stop in order; release a waiting listener."""
     decision.ends_revocation = decision.session.is_holding
     decision.session = replace(
         decision.session,
@@ -271,7 +271,7 @@ def finish_closing(decision: OperatorDecision, _event: object) -> None:
 
 
 def be_fenced(decision: OperatorDecision, _event: object) -> None:
-    """End at once: no record of this incarnation counts any more."""
+    """Stop at once: no record of this incarnation counts any more."""
     name = decision.config.id.name
     newer = decision.folded.operators.get(name)
     named = None if newer is None else f"{newer.id} on {newer.host} has its name"
@@ -283,7 +283,7 @@ def be_fenced(decision: OperatorDecision, _event: object) -> None:
 
 
 def _why_evicted(decision: OperatorDecision) -> str:
-    """Say why the controller evicted the operator, and what to do."""
+    """Describe why the controller evicted the operator, and the remedy."""
     why = decision.evicted or "the log no longer says why"
     return (
         f"the controller evicted it: {why}. What it processed since {_last(decision)} is processed "
@@ -301,7 +301,7 @@ def differs(decision: OperatorDecision, _event: object) -> bool:
 
 
 def refuse(decision: OperatorDecision, _event: object) -> None:
-    """End with an error: the settings differ."""
+    """Stop with an error: the settings differ."""
     finish_closing(decision, _event)
     decision.is_closed = False
     decision.session = replace(decision.session, state=OperatorState.FAILED)
@@ -343,7 +343,7 @@ def is_time_over(decision: OperatorDecision, _event: object) -> bool:
 
 
 def let_go(decision: OperatorDecision, _event: object) -> None:
-    """Release the listener; deliveries that were not handed over are lost: the region resets."""
+    """Release the listener; deliveries not handed over are lost, and the region resets."""
     session = decision.session
     owned = decision.owned & session.revoking
     dirty = frozenset(
@@ -358,7 +358,7 @@ def let_go(decision: OperatorDecision, _event: object) -> None:
 
 
 def _not_handed_over(decision: OperatorDecision, partitions: Partitions) -> str:
-    """Say which partitions could not be handed over, and why."""
+    """Describe which partitions could not be handed over, and why."""
     folded, limit = decision.folded, decision.config.settings.drain_timeout_ms
     names = sorted(map(str, partitions))
     shown = ", ".join(names[:_NAMES_MAX]) + (", ..." if len(names) > _NAMES_MAX else "")
@@ -382,13 +382,13 @@ def _is_running(session: OperatorSession, each: object) -> bool:
 
 
 def must_leave_now(decision: OperatorDecision, _event: object) -> bool:
-    """Whether its time to leave in order is over."""
+    """Whether its deadline to leave in order has passed."""
     due = decision.session.close_deadline
     return due is not None and decision.now >= due
 
 
 def leave_now(decision: OperatorDecision, _event: object) -> None:
-    """Leave without a last checkpoint, with a record in the log if that is possible."""
+    """Leave without a last checkpoint, with a record in the log if possible."""
     kept = decision.owned | frozenset(decision.session.reading)
     if kept:
         decision.warn("no last checkpoint", _not_handed_over(decision, kept))
@@ -404,7 +404,7 @@ def is_merge_late(decision: OperatorDecision, _event: object) -> bool:
 
 
 def tell_of_merge(decision: OperatorDecision, _event: object) -> None:
-    """Say what it waits for, once for each reset."""
+    """Report what it waits for, once per reset."""
     limit = decision.config.merge_timeout_ms
     text = (
         f"{decision.config.id} has not gone back to {_last(decision)} within {limit} ms, the "

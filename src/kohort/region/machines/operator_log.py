@@ -1,6 +1,6 @@
-"""How an operator reacts to the log, once the log shows the result of all its records.
+"""How an operator reacts to the log, once the log shows the results of all its records.
 
-Every pair here is a guard and its action; the table in `operator` has their order.
+Each pair here is a guard and its action; their order is in the table in `operator`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def begin(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_doubtful(decision: OperatorDecision, _event: object) -> bool:
-    """Whether a record of it is missing in the log, and might still arrive."""
+    """Whether one of its records is missing in the log, and might still arrive."""
     me = decision.me
     return me is not None and me.seq < decision.session.seq
 
@@ -85,13 +85,13 @@ def say_nothing(decision: OperatorDecision, _event: object) -> None:
 
 
 def has_released(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it still remembers partitions that it no longer owns."""
+    """Whether it still tracks partitions that it no longer owns."""
     me = decision.me
     return me is not None and not frozenset(decision.session.reading) <= me.owned
 
 
 def forget_released(decision: OperatorDecision, _event: object) -> None:
-    """Forget them; to get one again needs a claim."""
+    """Stop tracking them; to get one again requires a claim."""
     me, reading = decision.me, decision.session.reading
     assert me is not None
     for each in [each for each in reading if each not in me.owned]:
@@ -109,7 +109,7 @@ def _unwanted(decision: OperatorDecision) -> Partitions:
 
 
 def reads_unwanted(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it reads partitions that are not to be its own."""
+    """Whether it reads partitions that it should not own."""
     return bool(_unwanted(decision))
 
 
@@ -135,7 +135,7 @@ def has_no_start(decision: OperatorDecision, _event: object) -> bool:
 
 
 def find_starts(decision: OperatorDecision, _event: object) -> None:
-    """Look for the starts."""
+    """Look up the starts."""
     startless = _startless(decision)
     decision.find_starts |= startless
     decision.find_beginnings |= {each for each in startless if decision.folded.is_added(each)}
@@ -178,7 +178,7 @@ def may_read(decision: OperatorDecision, _event: object) -> bool:
 
 
 def read(decision: OperatorDecision, _event: object) -> None:
-    """Read the partition from the last complete checkpoint, else from its start."""
+    """Read the partition from the last complete checkpoint, or else from its start."""
     session = decision.session
     reading, number = session.reading, session.reads
     for each in sorted(_readable(decision)):
@@ -227,12 +227,12 @@ def is_contributed(decision: OperatorDecision, _event: object) -> bool:
 
 
 def forget_contribution(decision: OperatorDecision, _event: object) -> None:
-    """Forget the contribution; the log has it."""
+    """Discard the contribution, which is in the log."""
     decision.session = replace(decision.session, contribution=None)
 
 
 def has_contribution(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the checkpoint waits for its contribution, and the log has not seen it."""
+    """Whether the checkpoint waits for its contribution, which is not in the log yet."""
     given, me = decision.session.contribution, decision.me
     if given is None or me is None or not _is_open(decision):
         return False
@@ -249,12 +249,12 @@ def contribute(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_refused(decision: OperatorDecision, _event: object) -> bool:
-    """Whether the log has its contribution, and the fold ignored it."""
+    """Whether the log contains its contribution, but the fold ignored it."""
     return _is_open(decision)
 
 
 def doubt_contribution(decision: OperatorDecision, _event: object) -> None:
-    """Ask for a reset: the contribution is in no checkpoint, and its content would be missing."""
+    """Ask for a reset: the contribution is in no checkpoint, so its content would be missing."""
     given = decision.session.contribution
     assert given is not None
     why = f"the contribution of {decision.config.id} to {given.checkpoint} was refused"
@@ -294,7 +294,7 @@ def ask_reset(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_awaited(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it is at the positions of the attempt, and the log does not say so."""
+    """Whether it is at the positions of the attempt, and the log does not show it."""
     me = decision.me
     return me is not None and me.attempt < decision.session.attempt
 
@@ -306,7 +306,7 @@ def finish_reset(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_newly_ill(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it cannot go on, and the log does not say so."""
+    """Whether it cannot continue, and the log does not show it."""
     me = decision.me
     return me is not None and bool(decision.session.ill) and not me.unhealthy
 
@@ -317,7 +317,7 @@ def say_ill(decision: OperatorDecision, _event: object) -> None:
 
 
 def is_newly_healthy(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it can go on again, and the log does not say so."""
+    """Whether it can continue again, and the log does not show it."""
     me = decision.me
     return me is not None and bool(me.unhealthy) and not decision.session.ill
 
@@ -333,9 +333,8 @@ def say_healthy(decision: OperatorDecision, _event: object) -> None:
 def _giving(decision: OperatorDecision) -> Partitions:
     """Return the partitions that it owns and gives back, and whose delivery has stopped.
 
-    A partition that has stopped is given back even if the group assigns it again; it is then
-    claimed again. Only in a reset, when everything stops, does the operator keep its assigned
-    partitions.
+    A stopped partition is given back even if the group assigns it again; it is then claimed again.
+    Only in a reset, when everything stops, does the operator keep its assigned partitions.
     """
     session = decision.session
     going = decision.owned - session.wanted
@@ -355,7 +354,7 @@ def _clean(decision: OperatorDecision) -> Partitions:
 
 
 def has_clean(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it gives partitions back from which nothing was delivered."""
+    """Whether it gives back partitions with no deliveries."""
     return bool(_clean(decision))
 
 
@@ -370,7 +369,7 @@ def _dirty(decision: OperatorDecision) -> Partitions:
 
 
 def is_hopeless(decision: OperatorDecision, _event: object) -> bool:
-    """Whether it gives partitions back that no checkpoint will contain before a reset."""
+    """Whether it gives back partitions that no checkpoint will contain before a reset."""
     is_pending = decision.session.state is OperatorState.CR_RESET_PENDING
     by_reset = decision.config.rebalance == BY_RESET
     doomed = is_pending or by_reset or bool(decision.folded.must_reset)
@@ -378,7 +377,7 @@ def is_hopeless(decision: OperatorDecision, _event: object) -> bool:
 
 
 def give_up(decision: OperatorDecision, _event: object) -> None:
-    """Count them as lost: their deliveries do not count."""
+    """Mark them as lost: their deliveries do not count."""
     lost = decision.session.lost | _dirty(decision)
     decision.session = replace(decision.session, lost=lost)
     wait_for_reset(decision, decision.session.needs_reset)
@@ -392,7 +391,7 @@ def _unannounced(decision: OperatorDecision) -> Partitions:
 
 
 def has_dirty(decision: OperatorDecision, _event: object) -> bool:
-    """Whether a partition needs a checkpoint to be handed over, and the log does not say so."""
+    """Whether a partition needs a checkpoint to be handed over, and the log does not show it."""
     return bool(_unannounced(decision))
 
 
@@ -409,7 +408,7 @@ def _to_tell(decision: OperatorDecision) -> Partitions:
 
 
 def has_lost(decision: OperatorDecision, _event: object) -> bool:
-    """Whether partitions are lost, and the log does not say so."""
+    """Whether partitions are lost, and the log does not show it."""
     return bool(_to_tell(decision))
 
 
@@ -452,7 +451,7 @@ def has_unclaimed(decision: OperatorDecision, _event: object) -> bool:
 
 
 def claim(decision: OperatorDecision, _event: object) -> None:
-    """Claim them; repeat that after a pause, in case another operator claims them, too."""
+    """Claim them; repeat the claim after a pause, in case another operator also claims them."""
     unclaimed = _unclaimed(decision)
     decision.claims(unclaimed)
     # Ownership, and the search for starts, begin once the log has the counts of some operator.

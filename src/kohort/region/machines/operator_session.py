@@ -1,4 +1,4 @@
-"""What the machine of an operator knows, and how one input changes it."""
+"""An operator's memory, and how one input changes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MERGE_MAX_MS = 15_000
 
 
 class OperatorState(State):
-    """The states of the client in IBM Streams, and three in which an operator ends."""
+    """The client states of IBM Streams, and three final states."""
 
     INITIALIZED = "not registered yet"
     SUBSCRIBED = "registered, nothing delivered yet"
@@ -41,17 +41,17 @@ class OperatorState(State):
 
 
 class OperatorConfig(Struct, frozen=True, kw_only=True):
-    """One operator.
+    """The configuration of an operator.
 
     Attributes:
-        id: Its name, and an incarnation that no other process ever has.
+        id: Its name, and the unique incarnation of its process.
         host: Where it runs.
-        process: Its process, for people.
+        process: Its process, for display.
         client_id: Its client id in the group.
         settings: The settings that it expects the region to have.
         rebalance: "checkpoint": a partition that moves is handed over with a checkpoint; "reset":
             the region resets when a partition moves whose records were delivered.
-        merge_timeout_ms: Milliseconds of waiting in a reset for the merged checkpoint before a
+        merge_timeout_ms: Milliseconds that a reset may wait for the merged checkpoint before a
             warning.
     """
 
@@ -69,8 +69,8 @@ class Reading(Struct, frozen=True):
 
     Attributes:
         read: Number of the `Read`.
-        next: Offset after the last record delivered.
-        is_stopping: Whether it was asked to stop; then it is given back in any case.
+        next: Offset after the last delivered record.
+        is_stopping: Whether it was asked to stop; it is then always given back.
         is_stopped: Whether it has stopped.
     """
 
@@ -81,35 +81,35 @@ class Reading(Struct, frozen=True):
 
 
 class OperatorSession(Struct, frozen=True, kw_only=True):
-    """Everything that an operator knows; immutable.
+    """An operator's memory; immutable.
 
     Attributes:
         state: Its state.
-        folded: The region as far as the log was read.
-        counts: How many partitions the group's topics have, by the topic's id.
-        assigned: Partitions that the group assigned and did not revoke.
+        folded: The region, as far as the log was read.
+        counts: Number of partitions of each of the group's topics, by topic id.
+        assigned: Partitions that the group has assigned and not revoked.
         revoking: Partitions that the group is revoking while the listener waits.
         is_holding: Whether the listener waits.
-        deadline: When the listener returns at the latest.
+        deadline: When the listener must return at the latest.
         reading: Partitions that are or were read.
-        lost: Partitions whose loss has to be written to the log.
-        finding: Partitions whose start is being looked for.
+        lost: Partitions whose loss must be written to the log.
+        finding: Partitions whose start is being looked up.
         found: Start positions that were found.
         attempt: The attempt that it follows; 0: none yet.
-        cut: The cut that is being made, and what it releases.
-        contribution: The contribution to write to the log.
-        needs_reset: Why it needs a reset for which the log shows no reason yet.
-        merge_due: When to warn that the merged checkpoint of a reset has not come.
-        ill: Why it cannot go on.
+        cut: The cut in progress, and the partitions it releases.
+        contribution: The contribution to be written to the log.
+        needs_reset: The reason for a reset that the log does not show yet.
+        merge_due: When to warn that a reset's merged checkpoint is overdue.
+        ill: Why it cannot continue.
         is_closing: Whether it gives everything back and leaves.
-        close_deadline: When it leaves at the latest.
-        has_left: Whether it wrote that it leaves.
-        claimed: The partitions that it claimed last.
+        close_deadline: When it must leave at the latest.
+        has_left: Whether it wrote its `Left` record.
+        claimed: The partitions in its last claim.
         claim_again: When it may repeat the claim.
         seq: Number of its last record.
         reads: Number of the last `Read`.
         token: Number of the last append.
-        in_flight: Whether that append has not ended.
+        in_flight: Whether that append is still running.
         read_to: Offset up to which the log must be folded to know its result.
     """
 
@@ -144,12 +144,12 @@ class OperatorSession(Struct, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> Partitions:
-        """The partitions that are to be its own."""
+        """The partitions that it should own."""
         return NONE if self.is_closing else self.assigned - self.revoking
 
 
 class OperatorDecision(Struct, kw_only=True):
-    """The changes by one input to an operator, while its handlers run."""
+    """The changes made by one input to an operator while its handlers run."""
 
     config: OperatorConfig
     session: OperatorSession
@@ -166,7 +166,7 @@ class OperatorDecision(Struct, kw_only=True):
     is_closed: bool = False
     evicted: str = ""
     observed: list[Fact] = field(default_factory=list)
-    # Cached answers from the log, valid while the state is the same.
+    # Cached answers from the log, valid while the state is unchanged.
     _looked_at: RegionState | None = None
     _me: Operator | None = None
     _owned: Partitions = NONE
@@ -226,7 +226,7 @@ class OperatorDecision(Struct, kw_only=True):
         return reading is None or reading.next == self.folded.partition(partition).base
 
     def says(self, *records: RegionRecord) -> None:
-        """Append records; numbered ones were made with `number`."""
+        """Append records; numbered records were created with `number`."""
         token = self.session.token + 1
         self.session = replace(self.session, token=token, in_flight=True)
         self.appended = Append(token, records)
@@ -239,7 +239,7 @@ class OperatorDecision(Struct, kw_only=True):
         return self.session.seq
 
     def stop(self, partitions: Partitions) -> None:
-        """Stop reading partitions, where they are being read."""
+        """Stop reading those of the partitions that are being read."""
         reading = self.session.reading
         for each in partitions & frozenset(reading):
             known = reading[each]

@@ -1,8 +1,8 @@
-"""Reading a region's log: when the fold of its records can be trusted.
+"""Reads a region's log and determines when the fold of its records can be trusted.
 
-Compaction removes records at any moment, also those that a reader has not read yet. So a reader
-trusts its state only if it has folded every offset from the snapshot that it began with. A gap
-means that records were removed, and then the log has a newer snapshot.
+Compaction may remove records at any time, including records that a reader has not read yet. So a
+reader trusts its state only if it has folded every offset since the snapshot that it started from.
+A gap means that records were removed; the log then has a newer snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REMEMBERED = 5_000
 
 
 class _Entry(Struct, frozen=True):
-    """An entry of the log; `record` None: a tombstone, or not a record of a region."""
+    """An entry of the log; `record` is None for a tombstone or a foreign record."""
 
     offset: int
     record: RegionRecord | None
@@ -41,10 +41,10 @@ class _Entry(Struct, frozen=True):
 
 
 class Reader:
-    """Folds a log in the order of its offsets, and knows whether its state is right.
+    """Folds a log in offset order, and knows whether its state is correct.
 
-    Pass everything that a fetch returns to `take`. Once everything before the end of the log was
-    taken, call `reach` with that end, which must be asked for again each time.
+    Pass everything that a fetch returns to `take`. Once everything before the end of the log has
+    been taken, call `reach` with that end, which must be requested again each time.
 
     Attributes:
         position: Offset of the next record to take.
@@ -52,7 +52,7 @@ class Reader:
     """
 
     def __init__(self, decode: Decode = decode) -> None:
-        """Make a reader that has read nothing.
+        """Create a reader that has read nothing.
 
         Args:
             decode: Returns the record of a key and a value.
@@ -66,7 +66,7 @@ class Reader:
         self._waiting: list[_Entry] = []
         self._best: tuple[int, RegionState] | None = None
         self._gap: int | None = None
-        # States by their offsets, to compare snapshots with; and the entries of the log, by key.
+        # States by offset, to compare snapshots with; and the entries of the log, by key.
         self._past: dict[int, RegionState] = {0: self._state}
         self._keys: dict[bytes, int] = {}
 
@@ -78,7 +78,7 @@ class Reader:
     def removable(self, before: int) -> list[bytes]:
         """Return the keys of all records before an offset, oldest first.
 
-        Tombstones for them may be written once a snapshot of this offset is in the log.
+        Their tombstones may be written once a snapshot of this offset is in the log.
         """
         return [key for key, offset in self._keys.items() if offset < before]
 
@@ -86,7 +86,7 @@ class Reader:
         """Read the entry at an offset.
 
         Args:
-            offset: The offset; one that was taken before is ignored.
+            offset: The offset; an offset taken before is ignored.
             key: Its key.
             value: Its value; None: a tombstone.
 
@@ -94,7 +94,7 @@ class Reader:
             The facts observed, if the state is trusted.
 
         Raises:
-            NewerRecordError: A newer version wrote it; the reader cannot go on.
+            NewerRecordError: A newer version wrote it; the reader cannot continue.
             ForkedSnapshotError: A snapshot is not the fold of the records before it.
         """
         if offset < self.position:
@@ -113,13 +113,13 @@ class Reader:
         return wrong
 
     def reach(self, end: int) -> tuple[Fact, ...]:
-        """Say that everything before the end of the log was taken.
+        """Report that everything before the end of the log was taken.
 
         Args:
-            end: The end, as the broker reports it now.
+            end: The current end, as reported by the broker.
 
         Returns:
-            The facts observed, if the state is trusted now; otherwise nothing, read on.
+            The observed facts if the state is now trusted; otherwise none, continue reading.
 
         Raises:
             LogGapError: Records are missing that no snapshot covers.
@@ -143,13 +143,13 @@ class Reader:
     # ------------------------------------------------------------------------------------- folding
 
     def _first(self) -> RegionState:
-        """Return the newest state to begin with: a snapshot's, or the last trusted one."""
+        """Return the newest state to start from: a snapshot's, or the last trusted one."""
         if self._best is not None and self._best[0] > self._state.offset:
             return self._best[1]
         return self._state
 
     def _first_gap(self, start: int, end: int) -> int | None:
-        """Return the first offset from `start` on that is missing."""
+        """Return the first missing offset from `start`."""
         spans = sorted((each.begins, each.offset + 1) for each in self._waiting)
         for begins, ends in spans:
             if ends <= start:
@@ -184,7 +184,7 @@ class Reader:
         return facts
 
     def _look_at(self, offset: int, record: Snapshot) -> tuple[Fact, ...]:
-        """Keep the newest snapshot, in case this reader loses its place; report what is wrong."""
+        """Keep the newest snapshot in case this reader falls behind; report invalid ones."""
         if snapshot.digest(record.state) != record.digest:
             return (_passed(offset, "the snapshot does not have the digest that it names"),)
         try:

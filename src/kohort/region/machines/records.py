@@ -1,7 +1,7 @@
 """The records of a region's control topic, as values; `coding` has their encoding.
 
-Every record but `Ask` and `RegionSettled` names its writer. An operator numbers its records
-(`seq`), so late and repeated ones have no effect. Decisions carry the controller's epoch.
+Every record except `Ask` and `RegionSettled` names its writer. An operator numbers its records
+(`seq`), so late and repeated records have no effect. Decisions carry the controller's epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kohort.values import replace
 
 
 class RegionPartition(NamedTuple):
-    """A partition of one incarnation of a topic: a recreated topic has other partitions.
+    """A partition of one incarnation of a topic; a recreated topic has different partitions.
 
     Attributes:
         topic: Name of the topic.
@@ -33,7 +33,7 @@ class RegionPartition(NamedTuple):
 
 
 class OperatorId(NamedTuple):
-    """One process of an operator; each start of a process is another incarnation.
+    """One process of an operator; each start of a process is a new incarnation.
 
     Attributes:
         name: Name of the operator.
@@ -59,19 +59,19 @@ STOP = "stop"
 
 
 class RegionSettings(Struct, frozen=True, kw_only=True):
-    """What all processes of a region agree on.
+    """The settings shared by all processes of a region.
 
     Attributes:
         group_id: The consumer group of the operators.
-        mode: "periodic": a drain each period; "operator-driven": only when asked for.
+        mode: "periodic": a drain each period; "operator-driven": only on request.
         period_ms: Milliseconds from the end of a drain or reset to the next drain.
         drain_timeout_ms: Milliseconds after which an incomplete drain becomes a reset.
-        reset_timeout_ms: Milliseconds after which operators that are not done with a reset are
+        reset_timeout_ms: Milliseconds after which operators that have not finished a reset are
             evicted.
-        max_resets: Resets in a row, without a checkpoint between, after which only a forced one
-            goes on.
-        sink: The id of the output, then a space and the place where the first process found it;
-        empty: not known. Added in format 3.
+        max_resets: Number of consecutive resets without a checkpoint after which only a forced one
+            continues.
+        sink: The id of the output, then a space and its location as seen by the first process;
+            empty: unknown. Added in format 3.
     """
 
     group_id: str
@@ -91,7 +91,7 @@ class RegionSettings(Struct, frozen=True, kw_only=True):
 
 
 class RegionSettled(Struct, frozen=True):
-    """The region exists, with these settings; the first one in the log counts."""
+    """The region exists, with these settings; the first record of the log counts."""
 
     writer: str
     settings: RegionSettings
@@ -106,11 +106,11 @@ class Registered(Struct, frozen=True):
 
     Attributes:
         operator: The writer.
-        after: The offset up to which it had read the log. The record only counts if the name (or
-            any incarnation that the fold no longer knows) has not changed since: a late copy must
-            not bring a dead incarnation back.
+        after: The offset up to which it had read the log. The record counts only if the name (or
+            any incarnation unknown to the fold) has not changed since: a late copy must not revive
+            a dead incarnation.
         host: Where it runs.
-        process: Its process, for people.
+        process: Its process, for display.
         client_id: Its client id in the group, by which the controller finds its member.
     """
 
@@ -135,8 +135,8 @@ class Claim(Struct, frozen=True):
         operator: The writer.
         seq: Number of the record.
         partitions: The partitions.
-        counts: How many partitions each of the group's topics has, by the topic's id. The first
-            counts in the log are those of the region's beginning; added in format 2.
+        counts: Number of partitions of each of the group's topics, by topic id. The first counts in
+            the log are those of the region's beginning; added in format 2.
     """
 
     operator: OperatorId
@@ -146,7 +146,7 @@ class Claim(Struct, frozen=True):
 
 
 class Unclaim(Struct, frozen=True):
-    """The operator gives partitions back; complete checkpoints contain all it delivered."""
+    """The operator gives back partitions; complete checkpoints contain all their deliveries."""
 
     operator: OperatorId
     seq: int
@@ -170,7 +170,7 @@ class Leaving(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    """The offset at which a partition starts for the region; the first one in the log counts."""
+    """The offset at which a partition starts for the region; the first record in the log counts."""
 
     operator: OperatorId
     seq: int
@@ -211,7 +211,7 @@ class ResetDone(Struct, frozen=True):
 
 
 class Unhealthy(Struct, frozen=True):
-    """The operator cannot go on."""
+    """The operator cannot continue."""
 
     operator: OperatorId
     seq: int
@@ -219,7 +219,7 @@ class Unhealthy(Struct, frozen=True):
 
 
 class Healthy(Struct, frozen=True):
-    """The operator can go on again, from a reset."""
+    """The operator can continue again, after a reset."""
 
     operator: OperatorId
     seq: int
@@ -232,12 +232,12 @@ class Ask(Struct, frozen=True):
     """A request for a checkpoint, a reset or a stop.
 
     Attributes:
-        writer: Who asks, for people.
+        writer: The requester, for display.
         what: `DRAIN`, `RESET` or `STOP`.
-        checkpoint: The next checkpoint as the writer sees it; a drain that has happened meanwhile
+        checkpoint: The next checkpoint as known to the writer; a drain that has happened meanwhile
             is not repeated.
-        attempt: The attempt as the writer sees it; likewise for a reset.
-        force: Whether a reset begins a fresh budget.
+        attempt: The attempt as known to the writer; likewise for a reset.
+        force: Whether a reset starts a new budget.
         why: The reason.
     """
 
@@ -313,7 +313,7 @@ class Evict(Struct, frozen=True):
 
 
 class Exhausted(Struct, frozen=True):
-    """There were too many resets in a row."""
+    """There were too many consecutive resets."""
 
     epoch: int
     incarnation: str
@@ -342,7 +342,7 @@ class Snapshot(Struct, frozen=True):
 class Trimmed(Struct, frozen=True):
     """The number of tombstones right before this record, in the same batch.
 
-    Compaction removes tombstones, too. With this record, a reader can tell their gap from missing
+    Compaction also removes tombstones. With this record, a reader can tell such a gap from missing
     records.
     """
 
@@ -387,7 +387,7 @@ NAMES: Mapping[type[RegionRecord], str] = {kind: name for name, kind in KINDS.it
 
 
 def writer_of(record: RegionRecord) -> str:
-    """Return the writer of a record, as in its key."""
+    """Return the writer of a record, as it appears in the key."""
     match record:
         case RegionSettled() | Ask():
             return record.writer

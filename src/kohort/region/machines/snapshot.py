@@ -1,4 +1,4 @@
-"""A state as text and back: the content of a `Snapshot` record."""
+"""Conversion of a state to text and back: the content of a `Snapshot` record."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def dump(state: RegionState) -> str:
         ]
         for each in state.unpublished
     ]
-    # A state without records of format 2 keeps the text, and the digest, of format 1.
+    # A state without records of format 2 keeps the text, and thus the digest, of format 1.
     if state.shown:
         said["shown"] = state.shown
     if state.began:
@@ -104,10 +104,10 @@ def _contribution(given: Contribution) -> list[_Json]:
 
 
 def load(text: str) -> RegionState:
-    """Return the state of a text that `dump` made.
+    """Parse a text written by `dump`.
 
     Raises:
-        RegionRecordError: It is not one.
+        RegionRecordError: The text is invalid.
     """
     try:
         return _state(json.loads(text))
@@ -149,7 +149,7 @@ def _check(plain: Mapping[str, _Json]) -> None:
 
 
 def _with_owned(state: RegionState) -> RegionState:
-    """Return the state with each operator's partitions, which the text has only once."""
+    """Return the state with each operator's partitions, which the text contains only once."""
     owned: dict[OperatorId, set[RegionPartition]] = {}
     for partition, known in state.partitions.items():
         if known.owner is not None:

@@ -22,7 +22,7 @@ _NONE: Partitions = frozenset()
 class Phase(Enum):
     """The phase of a region."""
 
-    __hash__ = object.__hash__  # the one of `Enum` is written in Python, and slow
+    __hash__ = object.__hash__  # that of `Enum` is written in Python, and slow
 
     STARTED = "no operator is running"
     PROCESSING = "operators read and process"
@@ -37,14 +37,14 @@ class Operator(Struct, frozen=True, kw_only=True):
     """An active incarnation.
 
     Attributes:
-        id: Name and incarnation.
+        id: Its name and incarnation.
         host: Where it runs.
-        process: Its process, for people.
+        process: Its process, for display.
         client_id: Its client id in the group.
         registered_at: Offset of its registration.
-        seq: The highest number of its records.
-        attempt: The attempt whose positions it is at.
-        unhealthy: Why it cannot go on; empty if it can.
+        seq: Number of its last record.
+        attempt: The attempt whose positions it has reached.
+        unhealthy: Why it cannot continue; empty if it can.
         owned: The partitions that it owns.
     """
 
@@ -60,16 +60,16 @@ class Operator(Struct, frozen=True, kw_only=True):
 
 
 class Partition(Struct, frozen=True, kw_only=True):
-    """A partition that was claimed at some time.
+    """A partition that has been claimed at some time.
 
     Attributes:
-        owner: The operator whose records of it count; None: it has no owner.
+        owner: The operator whose records about it count; None: it has no owner.
         waiting: The operator that gets it with the next reset, because it has an owner now.
         lost: Whether the owner wrote that it lost it.
         leaving: Whether the owner releases it with its next contribution.
         start: The offset at which it starts for the region; None: not known yet.
         position: Its offset in the last complete checkpoint; None: in none yet.
-        state: Reference to its state there; empty if it has none.
+        state: Reference to its state in that checkpoint; empty if it has none.
     """
 
     owner: OperatorId | None = None
@@ -82,7 +82,7 @@ class Partition(Struct, frozen=True, kw_only=True):
 
     @property
     def base(self) -> int | None:
-        """The offset to read it from after a grant or a reset; None: not known yet."""
+        """The offset to read from after a grant or a reset; None: not known yet."""
         return self.start if self.position is None else self.position
 
 
@@ -107,7 +107,7 @@ class OpenDrain(Struct, frozen=True):
 
 
 class Checkpoint(Struct, frozen=True):
-    """A complete checkpoint that is not yet published.
+    """A complete checkpoint that is not published yet.
 
     Attributes:
         checkpoint: Its number.
@@ -126,10 +126,10 @@ class Fact(Struct, frozen=True):
     Attributes:
         offset: Offset of the record; -1 outside of the log.
         rule: Its name; for a refusal, the rule that the record broke.
-        text: One sentence for people.
+        text: One sentence for display.
         is_refused: Whether a record was ignored because of it.
-        is_usual: Whether a healthy region refuses such records now and then.
-        is_warning: Whether it needs attention: work was lost and has to be repeated.
+        is_usual: Whether a healthy region sometimes refuses such records.
+        is_warning: Whether it needs attention: work was lost and must be repeated.
     """
 
     offset: int
@@ -144,27 +144,28 @@ class RegionState(Struct, frozen=True, kw_only=True):
     """The fold of a log up to an offset.
 
     Attributes:
-        offset: Everything before it is folded.
-        settings: What the region agrees on; None: no region yet.
+        offset: The offset up to which the log is folded.
+        settings: The shared settings; None: no region yet.
         operators: The active incarnations, by name.
         partitions: The partitions that were ever claimed or have a start position.
         buried_at: Offset of the last record that ended an incarnation; -1: none.
-        attempt: The current attempt; it only grows.
+        attempt: The current attempt; it never decreases.
         checkpoint: Number of the last drain: complete, burnt or open.
         completed: Number of the last complete checkpoint.
         drain: The open drain.
         unpublished: Complete checkpoints that are not yet published, oldest first.
         must_reset: Why the region must reset; empty if it need not.
-        forced: Whether that reset begins a fresh budget.
-        resets: Resets in a row, without a complete checkpoint since.
+        forced: Whether that reset starts a new budget.
+        resets: Consecutive resets without a complete checkpoint.
         exhausted: Why the region gave up; empty if it did not.
-        asked_drain: Why a checkpoint was asked for; empty if none was.
-        stopping: Whether operators are to leave with the next checkpoint.
+        asked_drain: Why a checkpoint was requested; empty if none was.
+        stopping: Whether operators should leave with the next checkpoint.
         epoch: Epoch of the controller; 0: there was none yet.
-        controller: Its incarnation.
+        controller: The controller's incarnation.
         snapshot_before: `before` of the newest snapshot; 0: there is none.
-        shown: The newest published checkpoint with output; 0: none is known.
-        began: How many partitions topics had when the region began, by topic id; empty: not known.
+        shown: The newest published checkpoint with output; 0: none known.
+        began: Number of partitions of each topic when the region began, by topic id; empty:
+            unknown.
     """
 
     offset: int = 0
@@ -210,14 +211,14 @@ class RegionState(Struct, frozen=True, kw_only=True):
 
     @property
     def controller_name(self) -> str:
-        """The active controller as `operator/incarnation`, or its incarnation if it has none."""
+        """The active controller as `operator/incarnation`, or only its incarnation."""
         for each in self.operators.values():
             if each.id.incarnation == self.controller:
                 return str(each.id)
         return self.controller[:8]
 
     def awaited(self) -> Iterator[Operator]:
-        """Yield the owners of partitions that are not yet at the positions of this attempt."""
+        """Yield the owners of partitions that have not reached the positions of this attempt."""
         for each in self.operators.values():
             if each.owned and each.attempt < self.attempt:
                 yield each
@@ -237,7 +238,7 @@ class RegionState(Struct, frozen=True, kw_only=True):
 
     @property
     def max_resets(self) -> int:
-        """How many resets in a row the region makes by itself."""
+        """Maximum number of consecutive resets that are not forced."""
         return (self.settings or _USUAL).max_resets
 
 

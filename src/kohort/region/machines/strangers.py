@@ -19,8 +19,8 @@ def gone_among(
 ) -> list[Operator]:
     """Return the operators that were in the group and no longer are.
 
-    An operator registers before it joins. So it only counts as gone if it owned partitions or has
-    not taken part in a reset, or if no other operator is in the group either.
+    An operator registers before it joins. So it counts as gone only if it owned partitions or has
+    not taken part in a reset, or if no other operator is in the group.
 
     Args:
         members: The group, at rest.
@@ -38,7 +38,7 @@ def gone_among(
 
 
 def told_stranger(member: GroupMember) -> str:
-    """Say which member it is, how it affects the region, and what to do about it."""
+    """Describe the member, its effect on the region, and the remedy."""
     return (
         f"{member.client_id} on {member.host} is in the group but not an operator of the region, "
         "which does not get the records of its partitions: end it, or give it "

@@ -1,1 +1,1 @@
-"""Where the output of a region goes."""
+"""Sinks: destinations for the output of a region."""

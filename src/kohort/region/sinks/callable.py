@@ -1,4 +1,4 @@
-"""A sink of a region that is made of the application's own functions."""
+"""A sink built from the application's own functions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class CallableSink:
-    """A sink made of three functions.
+    """A sink built from three functions.
 
     Args:
-        prepare: Stores rows where no reader sees them, and returns a reference of at most 64 KiB.
+        prepare: Stores rows invisibly to readers, and returns a reference of at most 64 KiB.
         commit: Makes the output of a checkpoint visible, given its references. It is called again
             after a crash, and must then recognize by the checkpoint's number that the work is done.
         abort: Discards rows that were not prepared; optional.
         shown: Returns the newest visible checkpoint, 0 for none. Without it the region does not
-            notice when output is deleted or set back, and continues after the gap.
+            notice that output was deleted or set back, and continues after the gap.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class CallableSink:
         self.check(shown)
 
     def check(self, shown: int) -> None:
-        """Compare with what the function `shown` returns."""
+        """Compare with the result of the function `shown`."""
         if self._shown is not None:
             check_shown("the output", self._shown(), shown)
 

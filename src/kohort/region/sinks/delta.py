@@ -1,9 +1,9 @@
 """The output of a region in a Delta Lake table: one commit for each checkpoint.
 
 The files of a cut are in the table's directory; readers ignore them until a commit names them. The
-commit of checkpoint n also sets the application transaction of the region to n, so a controller
-that tries again sees that the commit exists. Another transaction says which control topic the
-numbers belong to.
+commit of checkpoint n also sets the region's application transaction to n, so a controller that
+retries sees that the commit exists. Another transaction identifies the control topic to which the
+numbers belong.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
     from kohort.region.sinks.sink import CutWriter, TaskFile, TaskWriter
 
-# Delta ignores names that begin with an underscore, and so does its vacuum.
+# Delta ignores names that start with an underscore, and so does its vacuum.
 _LISTS = "_kohort"
-# Each attempt re-reads the table, so one lost race costs one attempt.
+# Each attempt reads the table again, so one lost race costs one attempt.
 _ATTEMPTS = 20
 _BITS = 62
-# Names the region in the information of a commit.
+# Names the region in the commit information.
 _MARK = "kohort-region"
 
 
 class DeltaPublisher:
-    """Makes the output of a region visible in a Delta table; it writes no rows itself.
+    """Publishes the output of a region in a Delta table; it writes no rows itself.
 
-    A controller without an operator needs no more. Operators have a `DeltaSink`.
+    A controller without an operator needs only this. Operators have a `DeltaSink`.
 
     Args:
         table: A directory that all processes of the region share, or a URI of an object store.
@@ -81,8 +81,8 @@ class DeltaPublisher:
         """Check that the table belongs to this region, if an operator has created it already.
 
         Raises:
-            SinkError: It belongs to another region of this name, needs a writer feature that is not
-                supported, or does not show what was published.
+            SinkError: It belongs to another region of this name, needs an unsupported writer
+                feature, or does not show what was published.
         """
         self._note_region(region, region_id)
         self.check(shown)
@@ -104,7 +104,7 @@ class DeltaPublisher:
         self._owner = (f"{PREFIX}{region}", _number(region_id))
 
     def check(self, shown: int) -> None:
-        """Check that the table has a published checkpoint, and that no RESTORE took it back.
+        """Check that the table has a published checkpoint, and that no RESTORE has undone it.
 
         Raises:
             SinkError: It does not have it.
@@ -126,9 +126,9 @@ class DeltaPublisher:
         self._looked_at = table.version()
 
     def _restored_to(self, table: DeltaTable) -> int | None:
-        """Return the version of the newest RESTORE since the last look or commit; None: none was.
+        """Return the version of the newest RESTORE since the last check or commit, or None.
 
-        A RESTORE takes rows back, but no transaction: only the history of the table shows it.
+        A RESTORE removes rows but no transaction: only the table's history shows it.
         """
         count = table.version() - self._looked_at if self._looked_at >= 0 else None
         if count == 0:
@@ -151,7 +151,7 @@ class DeltaPublisher:
         try:
             options = dict(self._storage.options)
             table = DeltaTable(self._storage.uri, version=version, storage_options=options)
-        except DeltaError:  # the log has that version no more
+        except DeltaError:  # the log no longer has that version
             return 0
         return table.transaction_version(self._application) or 0
 
@@ -181,11 +181,11 @@ class DeltaPublisher:
             raise lost(uri, self._region)
 
     def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
-        """Commit the files of a checkpoint, unless the table has it already.
+        """Commit the files of a checkpoint, unless the table already has it.
 
         Raises:
             SinkError: A file or the table's log is missing, others kept winning the commit, the
-                table was set back meanwhile, or it cannot be written to.
+                table was set back meanwhile, or it is not writable.
         """
         from deltalake.exceptions import CommitFailedError
 
@@ -211,7 +211,7 @@ class DeltaPublisher:
 
         Raises:
             CommitFailedError: Another commit came first.
-            SinkError: The table cannot be written to.
+            SinkError: The table is not writable.
         """
         from deltalake import CommitProperties
         from deltalake.transaction import Transaction
@@ -247,7 +247,7 @@ class DeltaPublisher:
         return files
 
     def _check_columns(self, table: DeltaTable, files: Iterable[WrittenFile]) -> None:
-        """Refuse files whose columns no longer match the table, as another writer changed it."""
+        """Refuse files whose columns no longer match the table, which another writer changed."""
         shape = table.schema().to_json(), table.metadata().partition_columns
         if shape == self._fitted:
             return
@@ -271,7 +271,7 @@ class DeltaPublisher:
         )
 
     def _columns_of(self, file: WrittenFile, table: DeltaTable) -> pa.Schema:
-        """Return the columns of a file, its partition values included."""
+        """Return the columns of a file, including its partition values."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -280,7 +280,7 @@ class DeltaPublisher:
             return pa.schema([*pq.read_schema(source), *partitions])
 
     def _check_nulls(self, table: DeltaTable, files: Iterable[WrittenFile]) -> None:
-        """Refuse files that break a NOT NULL which the table got after they were written."""
+        """Refuse files that violate a NOT NULL added to the table after they were written."""
         required = required_fields(table)
         for file in files:
             broken = null_in(file, required)
@@ -303,15 +303,15 @@ class DeltaPublisher:
 
 
 class DeltaSink(DeltaPublisher):
-    """Puts the output of each checkpoint into a Delta table, in one commit.
+    """Writes the output of each checkpoint to a Delta table, in one commit.
 
     Args:
         table: A directory that all processes of the region share, or a URI of an object store.
         schema: Columns of the rows; the function returns mappings, record batches or tables.
-        partition_by: Columns to partition the table by when it is created.
+        partition_by: Columns by which to partition the table when it is created.
         storage_options: deltalake's options for the object store, such as credentials.
         schema_mode: `merge` adds columns that the table lacks, `strict` refuses them.
-        target_file_bytes: Size in bytes at which to begin another file; None: one for each cut.
+        target_file_bytes: Size in bytes at which a new file begins; None: one file per cut.
 
     Raises:
         ValueError: The table's scheme is not supported.
@@ -337,8 +337,8 @@ class DeltaSink(DeltaPublisher):
         """Create the table unless it exists; check its columns, and that it belongs to this region.
 
         Raises:
-            SinkError: It belongs to another region of this name, needs a writer feature that is not
-                supported, or does not show what was published.
+            SinkError: It belongs to another region of this name, needs an unsupported writer
+                feature, or does not show what was published.
             DeltaAppendError: Its columns do not fit.
         """
         self._note_region(region, region_id)
@@ -494,7 +494,7 @@ def _digest(content: bytes) -> str:
 
 
 def _number(text: str) -> int:
-    """Return a number for a text: transactions of Delta can only hold numbers."""
+    """Return a number for a text: Delta transactions can hold only numbers."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> (
         64 - _BITS
     )

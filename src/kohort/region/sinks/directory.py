@@ -1,4 +1,4 @@
-"""A sink: a directory of Parquet files, with a manifest for each checkpoint."""
+"""A sink that writes a directory of Parquet files, with a manifest for each checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FileEntry(TypedDict):
-    """A visible file: its path below the directory, its size in bytes, and how many rows it has."""
+    """A visible file: its path below the directory, its size in bytes and its number of rows."""
 
     path: str
     bytes: int
@@ -46,12 +46,12 @@ _OWNER = "region.json"
 class ParquetDirectory:
     """A directory of Parquet files with a manifest for each checkpoint.
 
-    Files are in `data`; those that a manifest in `_region` names are visible. A manifest appears
-    atomically, so a reader that uses the manifests sees a consistent cut.
-    `read_directory` and `ParquetDirectory.files` do that.
+    Files are in `data`; those named by a manifest in `_region` are visible. A manifest appears
+    atomically, so a reader that uses the manifests, like `read_directory` and
+    `ParquetDirectory.files`, sees a consistent cut.
 
     Args:
-        path: The directory, on a file system that all processes of the region share.
+        path: The directory, on a file system shared by all processes of the region.
         schema: Columns; by default those of the first rows of each file.
 
     Raises:
@@ -100,7 +100,7 @@ class ParquetDirectory:
         return names, str(self.path)
 
     def identity(self) -> tuple[str, str]:
-        """Return the id that the directory got when it was created, and its path."""
+        """Return the id given to the directory when it was created, and its path."""
         owner = json.loads((self.path / _MANIFESTS / _OWNER).read_text())
         return owner.get("output", ""), str(self.path)
 
@@ -163,9 +163,9 @@ class ParquetDirectory:
     def manifests(self) -> Iterator[CheckpointFiles]:
         """Yield the visible manifests, in the order of their checkpoints.
 
-        A listing that runs while manifests appear may have a later one and miss an earlier one. So
-        this lists twice, and ends at the last one of the first listing: all before it exist by
-        then.
+        A listing that runs while manifests appear may contain a later one and miss an earlier one.
+        So this lists twice, and ends at the last manifest of the first listing: by the second
+        listing, all before it exist.
         """
         last = max(self._listed(), default=None)
         for place in sorted(self._listed()):
@@ -216,10 +216,10 @@ class _ParquetWriter:
             return _list(self._path, prefix, task.close())
 
     def _check_types(self, tables: Sequence[pa.Table]) -> None:
-        """Refuse a column whose type differs from the directory's: it could not be read as one.
+        """Refuse a column whose type differs from the directory's: readers could not combine them.
 
         Raises:
-            SinkError: There is one.
+            SinkError: A column differs.
         """
         import pyarrow as pa
 
@@ -298,7 +298,7 @@ def _list(path: Path, prefix: str, files: Sequence[TaskFile]) -> str:
 
 
 def _types_in(path: Path) -> dict[str, pa.DataType]:
-    """Return the types of the columns of the newest visible file."""
+    """Return the column types of the newest visible file."""
     import pyarrow.parquet as pq
 
     files = ParquetDirectory(path).files()
@@ -315,7 +315,7 @@ def read_directory(path: str | Path) -> pa.Table:
 
 
 def _create(place: Path, content: object) -> bool:
-    """Create a file atomically; False: it exists already."""
+    """Create a file atomically; return False if it already exists."""
     temporary = place.with_name(f".{place.name}-{uuid.uuid4().hex}")
     _write(temporary, json.dumps(content, sort_keys=True).encode())
     try:

@@ -1,7 +1,7 @@
-"""Which regions an output belongs to: what a region asks before it is created.
+"""Determines which regions an output belongs to, before a region is created.
 
-A new region reads its topics from the start position. If its output had rows of another region of
-the same topics, they would all be there twice.
+A new region reads its topics from the start position. If its output already had rows of another
+region that reads the same topics, they would all be duplicated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kohort.region.sinks.sink import Publisher
 
-# In a Delta table: the names of a region's application transactions begin with it.
+# In a Delta table, the names of a region's application transactions start with this.
 PREFIX = "kohort-region/"
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -26,10 +26,10 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(parquet|json)")
 
 
 def regions_of(publisher: Publisher) -> tuple[Collection[str], str]:
-    """Return the names of the regions whose output a publisher has, and the output's place.
+    """Return the names of the regions whose output a publisher has, and the output's location.
 
     Args:
-        publisher: One that is not opened; it may have a method `regions` that returns both.
+        publisher: An unopened publisher; it may have a method `regions` that returns both.
     """
     regions: Callable[[], tuple[Collection[str], str]] | None = getattr(publisher, "regions", None)
     return ((), "") if regions is None else regions()
@@ -39,11 +39,11 @@ def check_unused(publisher: Publisher, region: str) -> None:
     """Check that an output has nothing of any region, before a region is created.
 
     Args:
-        publisher: Asked for the regions that it knows.
+        publisher: Its output is checked.
         region: The region that does not exist yet.
 
     Raises:
-        SinkError: It has output of a region; the message says of which one, and what to do.
+        SinkError: It has output of a region; the message names the region and the remedy.
     """
     found, place = regions_of(publisher)
     if region in found:
@@ -66,7 +66,7 @@ def others(place: object, found: Collection[str], region: str) -> SinkError:
     """Return the error for output of other regions.
 
     Args:
-        place: Where the output is.
+        place: The output's location.
         found: Names of the other regions.
         region: Name of the region that is refused.
     """
@@ -82,10 +82,10 @@ def regions_in(table: FileSystem) -> set[str]:
     """Return the names of the regions that have published in a Delta table.
 
     deltalake finds a transaction only by its full name. So this reads the newest checkpoint of the
-    table's log and the commits since.
+    table's log and the commits after it.
 
     Args:
-        table: A file system whose root is the table, which need not exist.
+        table: A file system whose root is the table, which may not exist.
     """
     return {name.removeprefix(PREFIX).split("@")[0] for name in _names(table) if PREFIX in name}
 

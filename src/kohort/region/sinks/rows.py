@@ -1,4 +1,4 @@
-"""Converts the rows that the application's function returns to a table."""
+"""Converts rows returned by the application's function to a table."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def table_of(rows: object, schema: pa.Schema | None) -> pa.Table:
 
     Args:
         rows: An iterable of mappings.
-        schema: The columns; None: those of the rows.
+        schema: The columns; None: the rows' own.
 
     Raises:
-        TypeError: `rows` is not an iterable of mappings, or a value has another type than its
-            column.
+        TypeError: `rows` is not an iterable of mappings, or a value's type differs from its
+            column's.
         ValueError: A row has a field that is not a column, or a value does not fit its column.
     """
     import pyarrow as pa

@@ -1,9 +1,9 @@
-"""The output of a region: operators prepare it unseen, the controller makes it visible.
+"""The output of a region: operators prepare it invisibly, the controller publishes it.
 
-An operator hands over its output between two cuts, which readers do not see yet. Once the
-checkpoint is complete in the log, the active controller makes all of it visible at once, in the
-order of the checkpoints. A controller may die in between, so `publish` may be repeated, even after
-it has succeeded.
+Between two cuts, an operator prepares output that readers do not see yet. Once the checkpoint is
+complete in the log, the active controller makes all of its output visible at once, in the order of
+the checkpoints. A controller may die in between, so `publish` may be repeated, even after it has
+succeeded.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 _IDENTITY_MAX = 1_000
 
-# A file of a task as a JSON object, whose fields are private to the sink.
+# A task's file as a JSON object whose fields are private to the sink.
 TaskFile: TypeAlias = dict[str, Any]
 
 Rows: TypeAlias = "Sequence[Any]"
-"""The rows that the application's function has returned, in order."""
+"""The rows returned by the application's function, in order."""
 
 
 class CutWriter(Protocol):
-    """Takes the output of one operator in one attempt."""
+    """Receives the output of one operator in one attempt."""
 
     def write(self, partition: RegionPartition, rows: object) -> None:
-        """Take the `rows` that the function returned for records of a `partition`."""
+        """Write the `rows` that the function returned for records of a `partition`."""
 
     def prepare(self, checkpoint: int, attempt: int) -> str:
         """Make the rows since the last call durable, as part of a `checkpoint` in an `attempt`.
 
         Returns:
-            A reference for `publish`, at most 64 KiB of text; empty when nothing was written.
+            A reference for `publish`, at most 64 KiB of text; empty if nothing was written.
         """
 
     def abort(self) -> None:
@@ -44,10 +44,10 @@ class CutWriter(Protocol):
 
 
 class TaskWriter(Protocol):
-    """Takes the rows of one task, on any machine."""
+    """Receives the rows of one task, on any machine."""
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Take rows."""
+        """Write rows."""
 
     def close(self) -> list[TaskFile]:
         """Make the rows durable, and return the files as JSON objects."""
@@ -57,51 +57,52 @@ class TaskWriter(Protocol):
 
 
 class Publisher(Protocol):
-    """Makes the output of a region visible: the part of a sink that a controller needs."""
+    """Publishes the output of a region: the part of a sink that a controller needs."""
 
     def open(self, region: str, region_id: str, shown: int) -> None:
-        """Check that the place belongs to this region; called first, in every process.
+        """Check that the location belongs to this region; called first, in every process.
 
         Args:
             region: Name of the region.
             region_id: Id of its control topic. A recreated region counts its checkpoints from one
-                again, so a place that has another id must refuse.
-            shown: The newest checkpoint that the place must show, see `check`; 0: none.
+                again, so a location with a different id must refuse.
+            shown: The newest checkpoint that the location must show, see `check`; 0: none.
 
         Raises:
-            SinkError: It does not.
+            SinkError: It belongs to another region.
         """
 
     def check(self, shown: int) -> None:
         """Check that a published checkpoint is still visible; called before each publication.
 
-        Output that was deleted or set back to an earlier version must not be continued: readers
-        would see a gap.
+        Output that was deleted or reverted to an earlier version must not be continued: readers
+            would see a gap.
 
         Args:
-            shown: The newest checkpoint with output that the log says was published; 0: none.
+            shown: The newest checkpoint with output that was published according to the log; 0:
+                none.
 
         Raises:
-            SinkError: It is not visible. The message names both checkpoints, and what to do.
+            SinkError: It is not visible. The message names both checkpoints and the remedy.
         """
 
     def publish(self, checkpoint: int, outputs: Mapping[OperatorId, str]) -> None:
-        """Make the `outputs` of a complete `checkpoint` visible, all at once, unless they are.
+        """Publish the `outputs` of a complete `checkpoint`, all at once; do nothing if published.
 
         Raises:
-            SinkError: The output is missing or damaged, or another writer uses the place.
+            SinkError: The output is missing or damaged, or another writer uses the location.
         """
 
 
 class RegionSink(Publisher, Protocol):
-    """Where the output of a region goes."""
+    """The destination of a region's output."""
 
     def writer(self, operator: OperatorId, attempt: int) -> CutWriter:
         """Return a writer for the output of an `operator` in an `attempt`."""
 
 
 class SharedSink(RegionSink, Protocol):
-    """A sink to which tasks on several machines write, each its own files; it can be pickled."""
+    """A sink to which tasks on several machines write their own files; it can be pickled."""
 
     def task_writer(self, operator: str, attempt: int) -> Callable[[], TaskWriter]:
         """Return a factory for the writer of a task; it can be pickled, and is called in the task.
@@ -124,10 +125,10 @@ class SharedSink(RegionSink, Protocol):
 
 
 def identity_of(publisher: Publisher) -> str:
-    """Return an id of an output, and its place; empty if it has no id.
+    """Return an output's id and its location; the id is empty if it has none.
 
-    One directory or table has many names: paths through links, mounts, URIs. So each output has an
-    id of its own.
+    A directory or table may have many names, through links, mounts or URIs. So each output has its
+    own id.
 
     Args:
         publisher: An opened publisher, which may have a method `identity` that returns both texts.
@@ -138,7 +139,7 @@ def identity_of(publisher: Publisher) -> str:
 
 
 def missing_list(error: OSError) -> str:
-    """Say that an operator's list of files is missing."""
+    """Return a message about an operator's missing list of files."""
     return (
         f"the list of an operator's files is missing: {error}. If that operator has another sink, "
         "give all processes of the region the same"
@@ -146,10 +147,10 @@ def missing_list(error: OSError) -> str:
 
 
 def check_shown(place: object, found: int, shown: int) -> None:
-    """Refuse output that was set back.
+    """Refuse output that was reverted to an earlier version.
 
     Raises:
-        SinkError: The newest checkpoint found, 0 for none, is older than the newest published one.
+        SinkError: The newest checkpoint found (0: none) is older than the newest published one.
     """
     if found < shown:
         shows = f"checkpoint {found} at most" if found else "no checkpoint of this region"

@@ -1,4 +1,4 @@
-"""Errors of file systems, with the place where output cannot be stored."""
+"""File system errors, with the location where output cannot be stored."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 @contextmanager
 def storing(place: object) -> Iterator[None]:
-    """Name the place in the error when output cannot be stored there.
+    """Add the location to the error if output cannot be stored there.
 
     Raises:
-        SinkError: Storing failed; `__cause__` is the error of the file system.
+        SinkError: Storing failed; `__cause__` is the file system's error.
     """
     try:
         yield
@@ -28,5 +28,5 @@ def storing(place: object) -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's text in one line, without the colours and line breaks of deltalake."""
+    """Return an error's text as one line, without deltalake's colours and line breaks."""
     return " ".join(_COLOUR.sub("", str(error)).replace("\u21b3", ":").split()).replace(" :", ":")

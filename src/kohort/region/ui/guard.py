@@ -1,8 +1,8 @@
-"""Access to the page of a region.
+"""Access control for the page of a region.
 
-A page that only this machine reaches needs no token. Then browsers may only use certain host names,
-so that no foreign name can point at it (DNS rebinding). Otherwise a token opens it: in a header, or
-in the address of the first load, which leaves a cookie that is derived from it. A change must come
+A page that only this machine can reach needs no token. Then browsers may use only certain host
+names, so that no foreign name can point at it (DNS rebinding). Otherwise a token opens it: in a
+header, or in the address of the first load, which sets a cookie derived from it. A change must come
 from the page itself (CSRF), or carry the token in a header, which no foreign page can set.
 """
 
@@ -66,7 +66,7 @@ class Guard:
         return self._token is not None and is_page and equal(given, self._token)
 
     def cookie(self) -> str:
-        """Return the value of `Set-Cookie` that opens the page from now on."""
+        """Return the value of `Set-Cookie` that grants access to the page."""
         jar = SimpleCookie({self._cookie_name: self._session})
         morsel = jar[self._cookie_name]
         morsel["path"], morsel["samesite"], morsel["httponly"] = "/", "Strict", True
@@ -74,7 +74,7 @@ class Guard:
 
 
 def _session_of(token: str, port: int) -> str:
-    """Return the value of the cookie: the same after a restart, and no way back to the token."""
+    """Return the cookie's value: stable across restarts, and it does not reveal the token."""
     return hmac.new(token.encode(), f"kohort region ui {port}".encode(), "sha256").hexdigest()
 
 
@@ -97,13 +97,13 @@ def is_local_name(request: Request) -> bool:
 
 
 def _is_own(request: Request) -> bool:
-    """Whether a request comes from a page of its own host."""
+    """Whether a request comes from a page of the same host."""
     origin = request.headers.get("origin", "")
     return bool(origin) and urlsplit(origin).netloc == request.headers.get("host", "")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether only this machine can reach an address."""
     if host in _LOCAL_NAMES:
         return True
     try:

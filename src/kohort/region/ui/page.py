@@ -25,7 +25,7 @@ from kohort.region.settings import ClientSettings
 from kohort.region.ui.guard import Guard
 from kohort.region.ui.watching import Watch
 
-# Changes within this time are sent together; a comment keeps a silent stream alive.
+# Changes within this time are sent together; a comment keeps an idle stream alive.
 _TOGETHER_S = 0.2
 _SILENCE_S = 15.0
 _END_S = 1
@@ -50,7 +50,7 @@ class Page:
         region: Name of the region.
         settings: How to reach the brokers.
         guard: Decides which requests are allowed.
-        timeout_s: How many seconds a requested drain or reset may take.
+        timeout_s: Timeout of a requested drain or reset, in seconds.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Page:
         self.app = Starlette(routes=routes, lifespan=self._lifespan)
 
     def end(self) -> None:
-        """End the streams of open pages, which go on without end otherwise."""
+        """End the streams of open pages, which otherwise continue forever."""
         self._is_over = True
         self._watch.tell()
 
@@ -191,7 +191,7 @@ class Serving:
         region: Name of the region.
         settings: How to reach the brokers.
         host: Address to listen on.
-        port: Port to listen on, 0 for one that is free.
+        port: Port to listen on; 0: a free port.
         token: The token that opens the page; None: no token is needed.
 
     Raises:
@@ -207,7 +207,7 @@ class Serving:
         asked = "" if token is None else f"?token={quote(token, safe='')}"
         self.address = f"http://{shown}:{self.port}/{asked}"
         self._page = Page(region, settings, Guard(token, self.port))
-        # No line for each request: the first one has the token.
+        # Do not log requests: the first one contains the token.
         config = uvicorn.Config(
             self._page.app,
             access_log=False,
@@ -220,7 +220,7 @@ class Serving:
         self._server = uvicorn.Server(config)
 
     async def run(self) -> None:
-        """Serve until `stop` or a signal."""
+        """Serve until `stop` is called or a signal arrives."""
         ending = asyncio.create_task(self._end_streams())
         try:
             await self._server.serve(sockets=[self._socket])
@@ -229,13 +229,13 @@ class Serving:
             self._socket.close()
 
     async def _end_streams(self) -> None:
-        """End the streams once the server is to end: it says so by a flag alone."""
+        """End the streams once the server should stop, which only a flag shows."""
         while not self._server.should_exit:  # noqa: ASYNC110  # it sets no event
             await asyncio.sleep(_LOOK_S)
         self._page.end()
 
     def stop(self) -> None:
-        """Make `run` return soon; any thread may call this."""
+        """Make `run` return soon; may be called from any thread."""
         self._server.should_exit = True
 
 

@@ -1,8 +1,8 @@
-"""The history of a region for people: its records combined to checkpoints, resets and so on.
+"""The history of a region for display: its records combined into checkpoints, resets, etc.
 
-The fold decides what counts; this module only displays it. Compaction may have removed any record,
-so nothing here relies on an earlier record. Times are those of the records, each by the clock of
-the process that wrote it.
+The fold decides which records count; this module only displays them. Compaction may have removed
+any record, so nothing here relies on an earlier record. Times are those of the records, each by the
+clock of the process that wrote it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHECKPOINT = "checkpoint"
 REBALANCE = "rebalance"
 OTHER = "region"
 
-# How many are kept of each kind: many checkpoints must not displace rare events.
+# How many of each kind are kept: many checkpoints must not displace rare events.
 KEPT = 200
 # Partitions that move within this time belong to one rebalance.
 _QUIET_MS = 5_000
@@ -56,7 +56,7 @@ _DONE = "done"
 
 
 class Happening(Struct, frozen=True, kw_only=True):
-    """An event that has happened, or is under way.
+    """An event that has happened, or is in progress.
 
     Attributes:
         id: Its number.
@@ -64,10 +64,10 @@ class Happening(Struct, frozen=True, kw_only=True):
         kind: "checkpoint", "reset", "rebalance" or "region".
         title: A short description.
         began: When it began, in milliseconds since 1970.
-        took: How many milliseconds it took; None: it is under way, or has no duration.
+        took: Its duration in milliseconds; None: it is in progress, or has no duration.
         outcome: Its result.
-        cause: Why it happened.
-        detail: What else is known.
+        cause: Its cause.
+        detail: Further details.
     """
 
     id: int
@@ -81,12 +81,12 @@ class Happening(Struct, frozen=True, kw_only=True):
     detail: str = ""
 
     def as_dict(self) -> dict[str, object]:
-        """Return it for JSON."""
+        """Return it as a dict for JSON."""
         return asdict(self)
 
 
 class Timeline:
-    """The history so far; give it the records by `take`, in the order of the log."""
+    """The history so far; pass the records to `take`, in log order."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -107,7 +107,7 @@ class Timeline:
         return sorted((each for each in kept if each.version > version), key=lambda e: e.id)
 
     def take(self, record: RegionRecord, at: int) -> None:
-        """Add a record that was written at a time, in milliseconds since 1970."""
+        """Add a record and the time it was written, in milliseconds since 1970."""
         match record:
             case Ask():
                 self._ask(record, at)
@@ -242,7 +242,7 @@ class Timeline:
         self._reset = (record.attempt, happening)
 
     def _end_reset(self, record: ResetDone, at: int) -> None:
-        """An operator has gone back; the last one ends the reset."""
+        """Record that an operator has returned; the last one ends the reset."""
         if self._reset is not None and self._reset[0] == record.attempt:
             attempt, happening = self._reset
             took = max(0, at - happening.began, happening.took or 0)

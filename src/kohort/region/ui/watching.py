@@ -30,13 +30,13 @@ from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.region")
 
-# How often to ask the broker for the ends of partitions.
+# How often to request the ends of partitions.
 _MEASURE_S = 3.0
 _AGAIN_S = 3.0
 
 
 class PartitionView(TypedDict):
-    """A partition as the page shows it; unknown values are None."""
+    """A partition as displayed; unknown values are None."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class PartitionView(TypedDict):
 
 
 class OperatorView(TypedDict):
-    """An operator as the page shows it."""
+    """An operator as displayed."""
 
     name: str
     incarnation: str
@@ -60,7 +60,7 @@ class OperatorView(TypedDict):
 
 
 class Head(TypedDict):
-    """The part of the page that is always there."""
+    """The part of the page that is always present."""
 
     region: str
     running: str
@@ -69,7 +69,7 @@ class Head(TypedDict):
 
 
 class View(Head, total=False):
-    """The content of the page; only the head if the region is not known."""
+    """The content of the page; only the head if the region is unknown."""
 
     group: str
     mode: str
@@ -97,11 +97,11 @@ class Watch:
         settings: How to reach the brokers.
 
     Attributes:
-        state: The region; None: it is not known.
-        error: Why it is not known; empty if it is, or will be soon.
+        state: The region; None: unknown.
+        error: Why it is unknown; empty if it is known, or will be soon.
         timeline: The history; starts over when the log is read again.
-        change: Set at the next change, and then replaced by another one.
-        running: The request on the page that is under way; empty: none.
+        change: Set at the next change, and then replaced by another event.
+        running: The page's request in progress; empty: none.
     """
 
     def __init__(self, region: str, settings: ClientSettings) -> None:
@@ -112,18 +112,18 @@ class Watch:
         self.timeline = Timeline()
         self.running = ""
         self._clock: Clock | None = None
-        # The region and its group when it was last looked at; None: it was not yet.
+        # The region and its group when last inspected; None: not inspected yet.
         self._sight: Sight | None = None
         self.change = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow the region until cancelled, and start over when that fails."""
+        """Follow the region until cancelled, and start over after failures."""
         while True:
             try:
                 await self._follow()
             except KohortError as error:
                 self.error = str(error)
-            except Exception as error:  # readers would trust a page that stands still
+            except Exception as error:  # readers would trust a page that no longer changes
                 log.exception("region %s: the page cannot follow it", self.region)
                 self.error = f"{type(error).__name__}: {error}"
             self.state = None
@@ -185,14 +185,14 @@ class Watch:
                 await asyncio.sleep(_MEASURE_S)
 
     def _looked(self) -> tuple[object, ...]:
-        """Return what the log does not show."""
+        """Return facts that the log does not show."""
         return self._ends(), self._gone(), self._problem
 
     def _ends(self) -> Mapping[TopicPartition, int]:
         return self._sight.ends if self._sight is not None else {}
 
     def _gone(self) -> list[Operator]:
-        """Return the operators that are no longer in the group, unless others took their place."""
+        """Return the operators that are no longer in the group, unless others replaced them."""
         seen = self._sight.gone if self._sight is not None else ()
         state = self.state or RegionState()
         return [found for each in seen if (found := state.active(each.id)) is not None]
@@ -205,7 +205,7 @@ class Watch:
     # ------------------------------------------------------------------------------------- viewing
 
     def tell(self) -> None:
-        """Wake up those that wait for changes."""
+        """Wake up the tasks that wait for changes."""
         self.change.set()
         self.change = asyncio.Event()
 
@@ -246,7 +246,7 @@ class Watch:
         }
 
     def refusal(self) -> str:
-        """Return why nothing can be asked for now; empty: it can, or that is not known."""
+        """Return why no request is possible now; empty: it is possible, or this is unknown."""
         if self.running:
             return f"a {self.running} is running already"
         state, gone = self.state, self._gone()
