@@ -1,4 +1,4 @@
-"""Delta Lake tables as kohort writes them: where they are, their files, columns and commits.
+"""Delta Lake tables as written by kohort: locations, files, columns and commits.
 
-Spark's sink and the sink of regions share it; nothing here knows of groups or of Spark.
+Spark's sink and the sink of regions share it; nothing here depends on groups or on Spark.
 """

@@ -1,9 +1,9 @@
-"""Exactly once into a Delta Lake table, shared by every application of a consumer group.
+"""Exactly-once appends to a Delta Lake table, shared by all applications of a consumer group.
 
-The offsets travel with the data: one Delta commit per batch adds the batch's files and sets, for
-each Kafka partition in it, an application transaction to the last offset + 1. A query that reads a
-record again, after a crash or a hand-over, finds that number in the table and drops the row. No
-coordinator is needed: Delta's own commit decides which writer was first.
+The offsets are committed with the data: one Delta commit per batch adds the batch's files and sets,
+    for each Kafka partition in it, an application transaction to the last offset + 1. A query that
+    reads a record again, after a crash or a hand-over, finds that number in the table and drops the
+    row. No coordinator is needed: Delta's commit decides which writer was first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.delta")
 
 KEY_COLUMNS = ("topic", "partition", "offset")
-# Each attempt re-reads the table, so one lost race costs one attempt.
+# Each attempt reads the table again, so one lost race costs one attempt.
 ATTEMPTS = 20
 
 # Topic ids by topic: of one batch, or a function that requests the current ids.
@@ -55,7 +55,7 @@ class AppendReport(Struct, frozen=True):
     """The result of one batch.
 
     Attributes:
-        batch_id: Spark's number of the batch.
+        batch_id: Spark's number for the batch.
         rows_read: Rows in the batch.
         rows_written: Rows added to the table.
         rows_dropped: Rows that were already in the table.
@@ -72,10 +72,10 @@ class AppendReport(Struct, frozen=True):
 
 
 class RowSource(Protocol):
-    """The source of the rows of a batch; can write them repeatedly."""
+    """The source of a batch's rows, which can be written repeatedly."""
 
     def write(self, task: ArrowTask) -> Iterable[TaskReport]:
-        """Pass all rows to `task`, in any number of parallel calls, and return what it yields."""
+        """Pass all rows to `task`, in any number of parallel calls, and return its results."""
 
 
 class DeltaOptions(TypedDict, total=False):
@@ -95,25 +95,25 @@ class TableAppend:
     """Appends each batch of a stream to a Delta table exactly once.
 
     The stream must still have the columns `topic`, `partition` and `offset` of its records. Rows
-    may be filtered, or one record may become several rows, as long as a record always becomes the
-    same rows.
+    may be filtered, or a record may become several rows, as long as the same record always yields
+    the same rows.
 
     Args:
         table: A directory that driver and executors share, or a URI of an object store (`s3://`,
             `abfss://`, `gs://`, ...).
         group_id: Consumer group; applications with the same group share the table's positions.
-        partition_by: Columns to partition the table by when it is created.
+        partition_by: Columns by which to partition the table when it is created.
         keep_offsets: Whether topic, partition and offset become columns of the table.
         storage_options: deltalake's options for the object store, such as credentials.
         schema_mode: `merge` adds columns that the table lacks, `strict` refuses them.
-        target_file_bytes: Start a new file once one exceeds this; None for one file per task.
-        optimize_every: Compact small files after this many non-empty batches; None for never.
-        topic_ids: Requests the topics' ids if the batch does not carry them: on Spark Connect, or
+        target_file_bytes: Start a new file once one exceeds this size; None: one file per task.
+        optimize_every: Compact small files after this many non-empty batches; None: never.
+        topic_ids: Requests the topics' ids if the batch does not contain them: on Spark Connect, or
             with another source.
         positions_without_id: How to treat positions that were written without a topic id: `same`
-            promises that they belong to the current topic, `other` says that it was deleted and
-            recreated since, and `check` refuses a batch that begins at offset 0 and ends below
-            them, because it cannot tell.
+            asserts that they belong to the current topic, `other` that it was deleted and recreated
+            since, and `check` refuses a batch that begins at offset 0 and ends below them, because
+            either is possible.
 
     Raises:
         ValueError: The table's scheme is not supported, or an argument is invalid.
@@ -216,7 +216,7 @@ class TableAppend:
             schema: Columns of the rows.
 
         Raises:
-            DeltaAppendError: Names the column.
+            DeltaAppendError: A table cannot have a column; the message names it.
         """
         schema = self._table_columns(schema)
         check_types(schema, self._storage.uri)
@@ -260,8 +260,8 @@ class TableAppend:
     ) -> bool:
         """Read the table's positions; return whether different rows should have been written.
 
-        Some rows may already be in it. Or the table was recreated, and lacks rows that were left
-        out.
+        Some rows may already be in the table. Or the table was recreated, and lacks rows that were
+        left out.
         """
         self._read.clear()
         is_behind = False
@@ -281,7 +281,7 @@ class TableAppend:
         """Commit the files; return False if another writer was first.
 
         Delta refuses a writer whose view of the same transaction is stale, but accepts a lower
-        version from one with a current view: `_learn_positions` has read this very snapshot.
+        version from a writer with a current view: `_learn_positions` has read this very snapshot.
         """
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
@@ -320,7 +320,7 @@ class TableAppend:
         return self.last_batch
 
     def _tell(self, seen: Span, position: Position) -> None:
-        """Log what a recreated topic means, or may mean, for the table."""
+        """Log the consequences of a recreated topic for the table."""
         where = f"{self._storage.uri}: {seen.topic}-{seen.partition}"
         if position.remade:
             log.warning(

@@ -1,4 +1,4 @@
-"""Check that a stream fits a Delta table: columns, types, and partition columns."""
+"""Checks that a stream fits a Delta table: columns, types, and partition columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ATTEMPTS = 20
 
 
 def fit_columns(table: DeltaTable, schema: pa.Schema, mode: SchemaMode, uri: str) -> None:
-    """Make sure that rows with `schema` can be appended; add columns if that is allowed.
+    """Ensure that rows with `schema` can be appended; add columns if allowed.
 
     Args:
         table: The table; updated to the latest version.
@@ -30,7 +30,7 @@ def fit_columns(table: DeltaTable, schema: pa.Schema, mode: SchemaMode, uri: str
         uri: Name of the table for error messages.
 
     Raises:
-        DeltaAppendError: Names the column that does not fit.
+        DeltaAppendError: A column does not fit; the message names it.
     """
     import pyarrow as pa
     from deltalake import Schema
@@ -64,7 +64,7 @@ def check_types(schema: pa.Schema, uri: str) -> None:
         uri: Name of the table for error messages.
 
     Raises:
-        DeltaAppendError: Names the column.
+        DeltaAppendError: A column has such a type; the message names it.
     """
     import pyarrow as pa
     from deltalake import Schema
@@ -119,7 +119,7 @@ def check_times_in_maps(schema: pa.Schema, table: DeltaTable | None, uri: str) -
         uri: Name of the table for error messages.
 
     Raises:
-        DeltaAppendError: Names the column.
+        DeltaAppendError: A column contains such a map; the message names it.
     """
     features = table.protocol().writer_features if table is not None else ()
     places = {each.name: set(_times_without_zone(each.type)) for each in schema}
@@ -217,10 +217,10 @@ def _missing(table: DeltaTable, schema: pa.Schema, uri: str) -> list[pa.Field]:
 
 
 def completed(schema: pa.Schema, table: DeltaTable) -> pa.Schema:
-    """Return columns with the table's missing ones added, which files then hold as nulls.
+    """Return columns with the table's missing ones added, which files then store as nulls.
 
-    Readers that look for nulls in a column skip a file without information about it (deltalake
-    1.6.6).
+    Readers that look for nulls in a column skip a file without information about the column
+    (deltalake 1.6.6).
 
     Args:
         schema: Columns of the rows, which fit the table.
@@ -247,7 +247,7 @@ def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str], uri:
         uri: Name of the table for error messages.
 
     Raises:
-        DeltaAppendError: Names the column.
+        DeltaAppendError: A partition column is unsuitable; the message names it.
     """
     import pyarrow.types as types
 
@@ -276,7 +276,7 @@ def check_same_partitions(present: Iterable[str], wanted: Sequence[str] | None, 
         uri: Name of the table for error messages.
 
     Raises:
-        DeltaAppendError: Names both.
+        DeltaAppendError: They differ; the message names both.
     """
     found = list(present)
     if wanted and list(wanted) != found:

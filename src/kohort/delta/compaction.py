@@ -1,8 +1,8 @@
-"""Merge many small files into few large ones.
+"""Merges many small files into few large ones.
 
 `DeltaTable.optimize.compact` is not used: with deltalake 1.6, two applications that compact at the
-same time both commit, which duplicates every row. Here a commit is only made on a version of the
-table that still has all the files that it replaces.
+same time both commit, which duplicates every row. Here a commit is made only on a version of the
+table that still has all the files being replaced.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def compact(table: DeltaTable, storage: TableStorage, target_bytes: int) -> bool
 
     Args:
         table: The table; up to date afterwards.
-        storage: Where it is.
+        storage: The table's location.
         target_bytes: Target size of a file.
 
     Returns:
-        Whether files were replaced; False if there was nothing to do, another writer replaced one
-        of them first, or the table has a feature that forbids it.
+        Whether files were replaced; False if there was nothing to do, another writer was faster to
+        replace one of them, or the table has a feature that forbids it.
     """
     obstacles = compaction_obstacles(table)
     if obstacles:
@@ -115,7 +115,7 @@ def plan(files: Iterable[tuple[PartitionValues, SmallFile]], target_bytes: int) 
 
     Args:
         files: Files with the values of their partition columns.
-        target_bytes: How large a file should become.
+        target_bytes: Target size of a file.
     """
     small: dict[PartitionValues, list[SmallFile]] = {}
     for values, file in files:
@@ -134,7 +134,7 @@ def plan(files: Iterable[tuple[PartitionValues, SmallFile]], target_bytes: int) 
 
 
 def add_action(file: WrittenFile, *, data_change: bool = True) -> AddAction:
-    """Return the `add` action of a commit for a new file.
+    """Return a commit's `add` action for a new file.
 
     Args:
         file: The file.

@@ -25,9 +25,9 @@ def open_or_make(
     """Return a table, which other writers may create at the same time.
 
     Args:
-        storage: Where it is.
-        schema: Its columns, if it is created.
-        partition_by: Its partition columns; none for its existing ones.
+        storage: The table's location.
+        schema: Its columns if it is created.
+        partition_by: Its partition columns; None: those of the existing table.
 
     Raises:
         DeltaAppendError: A new table cannot have such columns, or the partition columns differ.

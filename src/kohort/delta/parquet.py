@@ -1,9 +1,9 @@
-"""The executor side of `DeltaAppend`: drop stale rows, write Parquet files, describe them.
+"""The executor side of `DeltaAppend`: drops stale rows, writes and describes Parquet files.
 
 A file is visible to readers of the table only once the driver has named it in a commit. Files of
-failed batches stay behind invisibly; `DeltaTable.vacuum` removes them.
+failed batches remain invisible; `DeltaTable.vacuum` removes them.
 
-Everything about files goes through the table's file system, a directory or an object store.
+All file access goes through the table's file system, a directory or an object store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 # The folder name for null, as in Hive.
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-# Partition values as the Delta protocol writes them: a string, or None for null.
+# Partition values as written in the Delta protocol: a string, or None for null.
 PartitionValues = tuple[tuple[str, str | None], ...]
 # (topic, partition) -> offset of the first record that is not in the table yet.
 Positions = Mapping[tuple[str, int], int]
@@ -45,12 +45,12 @@ ArrowTask: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordB
 
 
 class FileLayout(Struct, frozen=True):
-    """How rows become files; small enough to be sent to every task.
+    """How to write rows to files; small enough to be sent to every task.
 
     Attributes:
         schema: Serialized Arrow schema of the columns to write, in order.
         partition_by: Partition columns of the table.
-        target_bytes: A file that exceeds this is closed and a new one started; None for one file
+        target_bytes: A file that exceeds this size is closed and a new one started; None: one file
             per task and combination of partition values.
         required: The fields that must not be null.
         table: Name of the table for error messages.
@@ -68,7 +68,7 @@ class TableWriter:
 
     Args:
         files: File system rooted at the table, the same for every executor.
-        layout: How rows become files.
+        layout: How to write rows to files.
     """
 
     def __init__(self, files: FileSystem, layout: FileLayout) -> None:
@@ -113,14 +113,14 @@ class TableWriter:
         return self._closed
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the files written so far."""
         for file in self._open.values():
             file.discard()
         remove_files(self._file_system, (file.path for file in self._closed))
 
 
 def columns_with_bounds(schema: pa.Schema) -> bool | list[str]:
-    """Return the columns with bounds in a file's footer, in the form that `ParquetWriter` takes.
+    """Return the columns with bounds in a file's footer, in the format of `ParquetWriter`.
 
     Floating-point columns get none: the footer's bounds ignore NaN, so readers that look for values
     other than v would skip a file whose other values all equal v.
@@ -201,10 +201,10 @@ class TableFile:
         )
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         if self._sink is None:
             return
-        # The footer no longer matters, but a writer left open warns.
+        # The footer no longer matters, but an unclosed writer warns.
         with contextlib.suppress(Exception):
             if self._writer is not None:
                 self._writer.close()
@@ -237,7 +237,7 @@ class TableFile:
 def folder_of(values: PartitionValues) -> str:
     """Return the folder for these partition values, named as in deltalake.
 
-    The log has the values, but some readers take them from the path (polars 2.1).
+    The values are in the log, but some readers take them from the path (polars 2.1).
     """
     return "".join(
         f"{name}={_NO_VALUE if value is None else quote(value, safe='')}/" for name, value in values
@@ -337,8 +337,8 @@ def writing_task(storage: TableStorage, layout: FileLayout, positions: Positions
     """Return the function for `DataFrame.mapInArrow`; it yields one `TaskReport` per task.
 
     Args:
-        storage: Where the table is.
-        layout: How rows become files.
+        storage: The table's location.
+        layout: How to write rows to files.
         positions: Rows below these are dropped.
     """
 

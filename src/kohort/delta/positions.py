@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # Value of the transaction without an id if there are transactions with one.
 HAS_IDS = -1
 
-# How to treat positions written without a topic id: decide by the offsets, as the current topic's,
-# or as a deleted topic's.
+# How to treat positions written without a topic id: decide by the offsets, or treat them as the
+# current topic's, or as a deleted topic's.
 WithoutId = Literal["check", "same", "other"]
 
 
@@ -40,7 +40,7 @@ class Position(Struct, frozen=True):
         value: Offset of the first record that is not in the table.
         same_topic: Whether it belongs to the topic that the batch has read, according to ids or to
             the caller.
-        remade: Whether the table holds records of an earlier topic of that name.
+        remade: Whether the table holds records of an earlier topic with that name.
     """
 
     value: int
@@ -53,7 +53,7 @@ class TablePositions:
 
     Args:
         group_id: The consumer group.
-        without_id: What positions without a topic id mean for a batch that has one.
+        without_id: How to treat positions without a topic id for a batch that has one.
     """
 
     def __init__(self, group_id: str, without_id: WithoutId = "check") -> None:
@@ -92,7 +92,7 @@ class TablePositions:
     def transactions(
         self, table: DeltaTable, spans: Iterable[Span], topic_ids: Mapping[str, str]
     ) -> list[Transaction]:
-        """Return the transactions of a commit that moves the table to the end of each span."""
+        """Return the transactions of a commit that advances the table to the end of each span."""
         from deltalake.transaction import Transaction
 
         found = []
@@ -112,15 +112,15 @@ class TablePositions:
 def check_restart(seen: Span, position: Position) -> None:
     """Refuse a batch that begins at offset 0 and ends below a position that has no topic id.
 
-    Either a query reads again records that are in the table, or the topic was deleted and
+    Either a query reads records again that are in the table, or the topic was deleted and
     recreated: then its records would be mistaken for old ones and lost.
 
     Args:
         seen: The batch's span of a partition.
-        position: The table's position of it.
+        position: The table's position in that partition.
 
     Raises:
-        DeltaAppendError: Names the two causes and what to do.
+        DeltaAppendError: The batch is ambiguous; the message names both causes and the remedies.
     """
     if position.same_topic or seen.first > 0 or seen.end >= position.value:
         return

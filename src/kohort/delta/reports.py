@@ -1,4 +1,4 @@
-"""What a task tells the driver: the files it has written, and the offsets of their rows."""
+"""A task's report to the driver: the files it has written, and the offsets of their rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WrittenFile(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """Rows of one Kafka partition: lowest offset and the one after the highest.
+    """Rows of one Kafka partition: the lowest offset and the one after the highest.
 
     Attributes:
         topic: Topic name.
@@ -50,8 +50,8 @@ class TaskReport(Struct, frozen=True):
     """The report of one task.
 
     Attributes:
-        rows_read: Rows the task was given.
-        rows_written: Rows in its files; the others were already in the table.
+        rows_read: Number of rows passed to the task.
+        rows_written: Number of rows in its files; the others were already in the table.
         files: The files.
         spans: One entry per Kafka partition with kept rows.
         seen: One entry per Kafka partition with read rows.
@@ -77,7 +77,7 @@ class TaskReport(Struct, frozen=True):
 
 
 def spans_of(table: pa.Table) -> list[Span]:
-    """Return the span of the rows of a table, for each Kafka partition."""
+    """Return the spans of a table's rows, one per Kafka partition."""
     keys = ["topic", "partition"]
     found = table.group_by(keys).aggregate([("offset", "min"), ("offset", "max")])
     return [
@@ -87,7 +87,7 @@ def spans_of(table: pa.Table) -> list[Span]:
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
-    """Join the spans of each Kafka partition into one."""
+    """Merge the spans of each Kafka partition into one."""
     merged: dict[tuple[str, int], Span] = {}
     for span in spans:
         key = (span.topic, span.partition)

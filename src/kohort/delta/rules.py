@@ -1,7 +1,7 @@
-"""The rules of a table that its writers must keep (Delta protocol, "Requirements for Writers").
+"""The table rules that writers must follow (Delta protocol, "Requirements for Writers").
 
-kohort supports those of `FEATURES` and NOT NULL. A table with any other rule is refused before a
-record is written; the error names the rule.
+kohort supports those of `FEATURES` and NOT NULL. It refuses a table with any other rule before
+writing a record; the error names the rule.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Asked(Struct, frozen=True):
-    """The demands of a table feature on a program that writes files.
+    """The demands that a table feature makes on a program that writes files.
 
     Attributes:
         appends: A rule of columns or settings that is checked below: a table may list
-            checkConstraints and have no constraint. Empty for none.
+            checkConstraints without having a constraint. Empty: none.
         compaction: Why files cannot be replaced with others that have the same rows; empty if they
-            can.
+            can be.
     """
 
     appends: str = ""
@@ -64,14 +64,14 @@ FieldPath: TypeAlias = tuple[str, ...]
 
 
 def check_rules(table: DeltaTable, uri: str) -> None:
-    """Refuse a table with a rule that rows might break, or that affects how files are written.
+    """Refuse a table with a rule that rows might violate, or that affects how files are written.
 
     Args:
         table: The table.
         uri: Its name for error messages.
 
     Raises:
-        DeltaAppendError: Names the rule.
+        DeltaAppendError: The table has such a rule; the message names it.
     """
     rule = next(_rules(table), None)
     if rule is not None:
@@ -115,7 +115,7 @@ def _rules(table: DeltaTable) -> Iterator[str]:
 
 
 def _required_in_nullable(table: DeltaTable) -> Iterator[str]:
-    """Return a field that must not be null in a struct that may be null.
+    """Return a non-nullable field in a nullable struct.
 
     Arrow has a null there under each null struct, which deltalake then refuses to read.
     """
@@ -128,20 +128,20 @@ def _required_in_nullable(table: DeltaTable) -> Iterator[str]:
 
 
 def _metadata(schema: object) -> Iterator[tuple[FieldPath, Mapping[str, str]]]:
-    """Yield the metadata of each column and each field inside one."""
+    """Yield the metadata of each column and each nested field."""
     for path, each in _fields(schema):
         found = each.metadata or {}
         yield path, {key.decode(): value.decode() for key, value in found.items()}
 
 
 def required_fields(table: DeltaTable) -> tuple[FieldPath, ...]:
-    """Return the columns and the fields inside them that must not be null."""
+    """Return the non-nullable columns and nested fields."""
     fields = _table_fields(table)
     return tuple(path for path, each in fields if not each.nullable and path[-1:] != ("key",))
 
 
 def _table_fields(table: DeltaTable) -> Iterator[tuple[FieldPath, pa.Field]]:
-    """Yield each column and each field inside one, without Arrow's fields of a variant."""
+    """Yield each column and each nested field, without Arrow's fields of a variant."""
     variants = {*_variants(json.loads(table.schema().to_json()))}
     for path, each in _fields(table.schema().to_arrow()):
         if path[:-1] not in variants:
@@ -167,12 +167,12 @@ def check_nulls(
 
     Args:
         rows: The rows; columns that the paths name may be missing.
-        required: The fields that must not be null, unless inside a null.
+        required: The non-nullable fields; a null in an enclosing value is allowed.
         partition_by: Columns in which an empty text is written as null, as in Delta's protocol.
         uri: Name of the table for error messages.
 
     Raises:
-        DeltaAppendError: Names the column and the first such record.
+        DeltaAppendError: There is such a null; the message names the column and the first record.
     """
     for path in required:
         if path[0] not in rows.schema.names:
@@ -198,7 +198,7 @@ def _has_null(column: pa.ChunkedArray, path: FieldPath, is_partition: bool) -> b
 
 
 def _record(rows: pa.Table, number: int) -> str:
-    """Name a row by its record's place in Kafka, which the output of a region may lack."""
+    """Describe a row by its record's place in Kafka, which the output of a region may lack."""
     names = ("topic", "partition", "offset")
     if not set(names) <= set(rows.schema.names):
         return f"row {number + 1} of {len(rows)}"
@@ -206,11 +206,11 @@ def _record(rows: pa.Table, number: int) -> str:
 
 
 def null_in(file: WrittenFile, required: Iterable[FieldPath]) -> FieldPath | None:
-    """Return a field that must not be null but is, according to a file's statistics, or None.
+    """Return a non-nullable field that is null according to a file's statistics, or None.
 
     Args:
         file: The file. Values inside arrays and maps are not counted.
-        required: The fields that must not be null.
+        required: The non-nullable fields.
     """
     counts: object = json.loads(file.stats or "{}").get("nullCount", {})
     for path in required:
@@ -225,7 +225,7 @@ def null_in(file: WrittenFile, required: Iterable[FieldPath]) -> FieldPath | Non
 
 
 def _inside(values: pa.ChunkedArray, path: FieldPath) -> pa.ChunkedArray:
-    """Return the values of a field inside a column, where no enclosing value is null."""
+    """Return the values of a nested field where no enclosing value is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -242,12 +242,12 @@ def _inside(values: pa.ChunkedArray, path: FieldPath) -> pa.ChunkedArray:
 
 
 def dotted(path: FieldPath) -> str:
-    """Return the dotted name of a column or of a field inside one."""
+    """Return the dotted name of a column or a nested field."""
     return ".".join(path)
 
 
 def _fields(within: object, path: FieldPath = ()) -> Iterator[tuple[FieldPath, pa.Field]]:
-    """Yield each column and each field inside one, of a schema or a type."""
+    """Yield each column and each nested field of a schema or a type."""
     for name, each in _inner(within):
         yield (*path, name), each
         yield from _fields(each.type, (*path, name))

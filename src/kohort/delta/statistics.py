@@ -1,10 +1,10 @@
-"""Statistics of a file for the log of a Delta table, so that readers can skip it.
+"""Statistics of a file for a Delta table's log, so that readers can skip it.
 
 Bounds follow the Delta protocol, and are wide enough for the way readers use them: times are
-rounded outward to milliseconds, and long texts are cut to a text that is not greater, or not less.
+    rounded outward to milliseconds, and long texts are shortened to a lower or higher text.
 
 If a file has bounds for some columns, deltalake assumes that no row matches a column without bounds
-(seen in 1.6.6). So a file has bounds of every column that can have them, or none at all: NaN,
+(seen in 1.6.6). So a file has bounds for every column that can have them, or none at all: NaN,
 infinities, years without exactly four digits and bytes that are not UTF-8 have no bound.
 """
 
@@ -36,7 +36,7 @@ _Bounds = tuple[object, object] | None
 
 
 class FileStatistics:
-    """Counts the rows of a file and finds the bounds of its columns while it is written."""
+    """Counts the rows of a file and computes the bounds of its columns while it is written."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -79,7 +79,7 @@ class _Column:
 class _Struct(_Column):
     """A column of structs: its statistics are those of its fields.
 
-    A field without bounds keeps none from other columns.
+    A field without bounds does not remove those of other columns.
     """
 
     def __init__(self, kind: pa.StructType) -> None:
@@ -100,7 +100,7 @@ class _Struct(_Column):
 
 
 class _Binary(_Column):
-    """A column whose nulls are counted, without bounds: Delta has none for bytes."""
+    """A column with a null count but no bounds: Delta has none for bytes."""
 
     def __init__(self) -> None:
         self._nulls = 0
@@ -116,8 +116,8 @@ class _Plain(_Binary):
     """A column with bounds.
 
     Args:
-        limits: Returns the lowest and the highest of some values, in a comparable form.
-        written: Converts both to JSON; None if one cannot be written.
+        limits: Returns the minimum and maximum of some values, in a comparable form.
+        written: Converts both to JSON; returns None if one cannot be written.
 
     Attributes:
         is_unbounded: Whether it has values but no bounds.
@@ -241,7 +241,7 @@ def _texts(low: str, high: str) -> _Bounds:
 
 
 def _upper_bound(text: str) -> str | None:
-    """Return the text, or a shorter one that is greater; None if it is long and there is none."""
+    """Return the text or a shorter one that is greater; None if it is long and there is none."""
     if len(text) <= LONGEST_TEXT:
         return text
     for last in range(LONGEST_TEXT - 1, -1, -1):

@@ -17,8 +17,8 @@ from msgspec import Struct, field
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-# Stores where deltalake commits with a put that fails if the file already exists, which keeps two
-# writers from overwriting each other's commit.
+# Stores where deltalake commits with a conditional put that fails if the file already exists, so
+# that two writers cannot overwrite each other's commit.
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl")
 # What to use instead of schemes that are common in Spark programs.
 INSTEAD = {
