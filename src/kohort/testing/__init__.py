@@ -1,7 +1,6 @@
-"""Tools for your tests: a Kafka with faults, and groups that simulate your listener or assignor.
+"""Tools for tests: a Kafka with faults, and groups that simulate your listener or assignor.
 
-`kohort.testing.plugin` has pytest fixtures, `kohort.testing.strategies` Hypothesis
-strategies.
+`kohort.testing.plugin` provides pytest fixtures, `kohort.testing.strategies` Hypothesis strategies.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 class AsyncKafkaHarness:
-    """`KafkaHarness` with coroutines as methods.
+    """`KafkaHarness` with coroutine methods.
 
-    The work runs in a thread; cancelling a wait also ends it there.
+    The work runs in a thread; cancelling a wait also cancels it there.
 
     Args:
         harness: The Kafka, for example the fixture `kohort_broker`.
@@ -76,7 +76,7 @@ class AsyncKafkaHarness:
         await self._run(lambda kafka: kafka.wait_for_commit(group, counts, timeout_s))
 
     async def lag(self, group: str, *topics: str) -> dict[TopicPartition, int]:
-        """Return how many records a group has yet to commit; see `KafkaHarness.lag`."""
+        """Return how many records a group has not committed yet; see `KafkaHarness.lag`."""
         return await self._run(lambda kafka: kafka.lag(group, *topics))
 
     async def wait_for_no_lag(
@@ -100,7 +100,7 @@ class AsyncKafkaHarness:
         await self._run(lambda kafka: kafka.rebalance(group))
 
     async def expire_member(self, group: str, client_id: str = "") -> None:
-        """Remove members as a session time-out does; see `KafkaHarness.expire_member`."""
+        """Remove members as a session timeout does; see `KafkaHarness.expire_member`."""
         await self._run(lambda kafka: kafka.expire_member(group, client_id))
 
     async def delete_group(self, group: str) -> None:
@@ -110,7 +110,7 @@ class AsyncKafkaHarness:
     # ------------------------------------------------------------------------------- faults
 
     def fault(self, action: Action, **where: object) -> AbstractContextManager[Injected]:
-        """Return a context manager, for a plain `with`, in which the broker has a fault."""
+        """Return a context manager (not async) that sets a fault in the broker."""
         return self.blocking.fault(action, **where)
 
     # ------------------------------------------------------------------------------- inside

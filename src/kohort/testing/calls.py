@@ -1,4 +1,4 @@
-"""A log of calls of listeners and their consumers, and the error for unsupported calls."""
+"""A log of calls to listeners and by listeners, and the error for unsupported calls."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SHOWN = 15
 class NotSimulatedError(KohortError):
     """A listener does something valid that the simulation does not support.
 
-    `simulate` raises it even if the listener catches it: the run says nothing about the listener.
+    `simulate` raises it even if the listener catches it: the run is inconclusive.
     """
 
 
 class CallLog:
-    """The latest calls of listeners and by listeners, by virtual time."""
+    """The latest calls to listeners and by listeners, by virtual time."""
 
     def __init__(self) -> None:
         self._lines: deque[tuple[int, str, str]] = deque(maxlen=_KEPT)
@@ -43,10 +43,10 @@ class CallLog:
 
 
 def shown(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as Kafka's tools show them."""
+    """Return partitions as displayed by Kafka's tools."""
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
 
 
 def call_text(method: str, partitions: Iterable[TopicPartition]) -> str:
-    """Return a call of a listener as the log shows it."""
+    """Return the log's text for a call to a listener."""
     return f"{method}({shown(partitions)})"

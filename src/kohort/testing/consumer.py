@@ -33,17 +33,18 @@ _PATIENCE_MS = 60_000
 class SimulatedConsumer(SimulatedPositions):
     """One member's consumer, with the methods of `kohort.Consumer`.
 
-    Calls happen at the virtual time of the listener's call: no time passes inside a listener. A
-    `commit` is sent at once, and the listener counts as returned once it is answered; it raises
-    errors that are known before: that the member is no longer in a group, or is joining one.
+    Calls happen at the virtual time of the call to the listener: no time passes inside a listener.
+    A `commit` is sent at once, and the listener counts as returned once the commit is answered;
+    `commit` raises errors that are known before: the member is no longer in a group, or is joining
+    one.
 
     Args:
-        application: The user of the member.
+        application: The application of the member.
         log: Records the calls.
 
     Attributes:
-        answered: Callbacks of `on_commit` for the next poll.
-        calls: Metrics of the listener's calls.
+        answered: Callbacks `on_commit` for the next poll.
+        calls: Metrics of the calls to the listener.
         committing: Number of unanswered commits of each partition.
     """
 
@@ -54,7 +55,7 @@ class SimulatedConsumer(SimulatedPositions):
         self.committing: Counter[TopicPartition] = Counter()
         self._open_commits = 0
         self._after_commits: Callable[[], None] | None = None
-        # The offsets that the listener stored, and the consumer's positions then.
+        # The offsets that the listener stored, and the consumer's positions at that time.
         self._stored: dict[TopicPartition, tuple[int | None, OffsetAndMetadata]] = {}
 
     # ------------------------------------------------------------------------------ commits
@@ -63,7 +64,7 @@ class SimulatedConsumer(SimulatedPositions):
         """Commit positions to the group, by default of all partitions.
 
         Raises:
-            CommitFailedError: The partitions may belong to another member now.
+            CommitFailedError: The partitions may now belong to another member.
             RebalanceInProgressError: Poll, then commit again.
         """
         wanted = self._wanted(offsets)
@@ -91,7 +92,7 @@ class SimulatedConsumer(SimulatedPositions):
         end = partial(self._end, done, told, wanted)
         try:
             self._commit("commit_async", wanted, partial(_judge, end), _PATIENCE_MS)
-        except KohortError as error:  # the future has the error
+        except KohortError as error:  # the future carries the error
             end(error)
         return done
 
@@ -99,7 +100,7 @@ class SimulatedConsumer(SimulatedPositions):
         """Store offsets of processed records for the next `commit`.
 
         They are valid until more records of the partition are read. The consumer has
-        `enable_auto_offset_store=False`: a listener may not call this with any other consumer.
+        `enable_auto_offset_store=False`; with other consumers a listener may not call this.
 
         Raises:
             LocalProtocolError: A partition is not assigned.
@@ -210,24 +211,24 @@ class SimulatedConsumer(SimulatedPositions):
 
     @property
     def client_id(self) -> str:
-        """The client id: here the member's place in the simulation."""
+        """The client id: the member's name in the simulation."""
         return self._client.name
 
     @property
     def member_id(self) -> str:
-        """The member id, empty if it has none."""
+        """The member id; empty if it has none."""
         return self._client.machine.member_id
 
     @property
     def generation_id(self) -> int:
-        """Current generation or member epoch, -1 outside a group."""
+        """Current generation or member epoch; -1 outside a group."""
         return self._client.machine.generation_id
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the consumer's identity in its group.
 
         Raises:
-            CommitFailedError: It is in no group now.
+            CommitFailedError: It is currently not in a group.
         """
         machine = self._client.machine
         if not machine.session.is_member:

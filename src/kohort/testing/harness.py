@@ -45,14 +45,14 @@ class KafkaHarness(HarnessClients):
     """One Kafka, with operations for tests.
 
     Methods take the name of a `topic`, the number of a `partition`, the id of a `group` or of a
-    client (`client_id`); `timeout_s` is the longest wait in seconds.
+    client (`client_id`); `timeout_s` is the timeout in seconds.
 
     Args:
         bootstrap_servers: Its address.
         broker: Its embedded broker; None for any other Kafka.
         settings: Settings of its clients, by Kafka's names (`security.protocol`) or with
-            underscores; None: those with which the first user logs in to a secured embedded
-            broker. The user needs all rights.
+            underscores; None: those of the first user of a secured embedded broker. The user needs
+            all rights.
 
     Attributes:
         bootstrap_servers: The address for clients.
@@ -103,8 +103,9 @@ class KafkaHarness(HarnessClients):
         """Write records with `values`, in this order and all with `key`; wait until acknowledged.
 
         Raises:
-            HarnessError: The topic does not exist (this does not create it), or no answer in time.
-            KafkaError: The brokers refuse one.
+            HarnessError: The topic does not exist (this does not create it), or no broker answers
+                in time.
+            KafkaError: The brokers refuse a record.
         """
         self._numbers(topic)
         with self._producer() as producer:
@@ -137,10 +138,10 @@ class KafkaHarness(HarnessClients):
         Args:
             topic: The topic; it may be created meanwhile.
             count: Minimum number of records.
-            timeout_s: How long to wait, in seconds.
+            timeout_s: Timeout in seconds.
 
         Raises:
-            HarnessError: There were fewer in time; says how many.
+            HarnessError: There were fewer in time; the message gives their number.
         """
         found: list[ConsumerRecord] = []
         last, end = "", time.monotonic() + timeout_s
@@ -211,10 +212,10 @@ class KafkaHarness(HarnessClients):
         Args:
             group: The group.
             counts: Number of records, by topic.
-            timeout_s: How long to wait, in seconds.
+            timeout_s: Timeout in seconds.
 
         Raises:
-            HarnessError: It had not in time; says what it had committed.
+            HarnessError: It had not in time; the message gives the committed numbers.
         """
         found: dict[str, int] = {}
 
@@ -229,12 +230,12 @@ class KafkaHarness(HarnessClients):
         self._seen(done, what, lambda: f"it has committed {found}", timeout_s)
 
     def lag(self, group: str, *topics: str) -> dict[TopicPartition, int]:
-        """Return how many records a group has yet to commit, by partition.
+        """Return how many records a group has not committed yet, by partition.
 
         Args:
             group: The group.
             topics: The topics, with all partitions; all records of a partition without a commit
-                count. None for the partitions that the group has committed.
+                count. None: the partitions that the group has committed.
 
         Raises:
             HarnessError: The topic does not exist.
@@ -250,10 +251,10 @@ class KafkaHarness(HarnessClients):
         Args:
             group: The group.
             topics: The topics, at least one.
-            timeout_s: How long to wait, in seconds.
+            timeout_s: Timeout in seconds.
 
         Raises:
-            HarnessError: It had not in time; says how far behind each partition was.
+            HarnessError: It had not in time; the message gives the lag of each partition.
         """
         if not topics:
             raise HarnessError("wait_for_no_lag: name at least one topic")
@@ -285,10 +286,10 @@ class KafkaHarness(HarnessClients):
         Args:
             group: The group.
             count: Number of members; 0 waits until it is empty.
-            timeout_s: How long to wait, in seconds.
+            timeout_s: Timeout in seconds.
 
         Raises:
-            HarnessError: It was not in time; gives its last state.
+            HarnessError: It was not in time; the message gives its last state.
         """
         last = ""
 
@@ -308,8 +309,8 @@ class KafkaHarness(HarnessClients):
     def rebalance(self, group: str) -> None:
         """Trigger a rebalance: a member joins for a moment, then leaves.
 
-        It subscribes to the other members' topics, gets partitions if there are more of them than
-        members, and commits nothing. The others must poll meanwhile.
+        It subscribes to the other members' topics, gets partitions if there are more partitions
+        than members, and commits nothing. The others must poll meanwhile.
 
         Raises:
             HarnessError: The group has no members, or it was not ready in time.
@@ -330,11 +331,11 @@ class KafkaHarness(HarnessClients):
             self._seen(has_joined, f"{group} rebalances with one more member")
 
     def expire_member(self, group: str, client_id: str = "") -> None:
-        """Remove members as a session time-out does; they learn of it at the next heartbeat.
+        """Remove members as a session timeout does; they notice it at the next heartbeat.
 
         Args:
             group: Their group.
-            client_id: Their client id; empty for all members.
+            client_id: Their client id; empty: all members.
 
         Raises:
             HarnessError: The group does not have this member.
@@ -348,10 +349,10 @@ class KafkaHarness(HarnessClients):
             admin.remove_group_members(group, chosen, "removed by a test")
 
     def fence(self, group: str, instance_id: str) -> None:
-        """Take the place of the static member `instance_id` of a classic group, which fences it.
+        """Replace the static member `instance_id` of a classic group, which fences it.
 
-        The member learns of it at its next heartbeat. The place is free again after some seconds,
-        when the session of the new member has ended.
+        The member notices it at its next heartbeat. The instance id is free again after some
+        seconds, when the session of the new member has ended.
 
         Raises:
             HarnessError: The group has no members, or uses KIP-848, where the new member is refused
@@ -431,7 +432,7 @@ class KafkaHarness(HarnessClients):
         return self.faults.injected(fault_of({"action": action, **where}))
 
     def mute(self, client_id: str) -> AbstractContextManager[Injected]:
-        """Return a context in which a client gets no responses, as if it were cut off.
+        """Return a context in which a client gets no responses, as if disconnected.
 
         At its end, connections that wait for responses are closed.
         """

@@ -14,12 +14,12 @@ from kohort.errors import BrokerUnavailableError, KafkaError, KohortError, Reque
 T = TypeVar("T")
 
 DEADLINE_S = 60.0
-"""How long the calls of a harness wait, in seconds."""
+"""Timeout of a harness's calls, in seconds."""
 
 NAME = "kohort-harness"
-"""The id of all its clients; faults do not affect them (`kohort.broker.faults.HARNESS`)."""
+"""The client id of all its clients; faults do not affect them (`kohort.broker.faults.HARNESS`)."""
 
-# Time for the last check of a wait: cut short, it would only report that.
+# Time for the last check of a wait: if cut short, it would report only that.
 _SHORTEST_LOOK_MS = 1_000
 
 
@@ -32,7 +32,7 @@ class HarnessClients:
 
     Args:
         bootstrap_servers: Its address.
-        settings: Settings of its clients, with which they log in.
+        settings: Settings of its clients, including their credentials.
 
     Attributes:
         bootstrap_servers: The address for clients.
@@ -48,14 +48,14 @@ class HarnessClients:
         self._given_up = Event()
 
     def give_up(self) -> None:
-        """Cancel the wait of a call in another thread, and of each later one."""
+        """Cancel the wait of a call in another thread, and all later waits."""
         self._given_up.set()
 
     def reach(self, timeout_s: float) -> None:
         """Check that a broker answers.
 
         Args:
-            timeout_s: How long to try, in seconds.
+            timeout_s: Timeout in seconds.
 
         Raises:
             HarnessError: No broker answers.
@@ -125,7 +125,7 @@ class HarnessClients:
             look: Returns the result, or nothing.
             what: The awaited condition, for messages.
             last: Describes the last state.
-            timeout_s: How long to wait, in seconds.
+            timeout_s: Timeout in seconds.
 
         Raises:
             HarnessError: There was no result in time.
@@ -171,7 +171,7 @@ def _dotted(settings: Mapping[str, object]) -> dict[str, object]:
 
 @contextmanager
 def in_time() -> Iterator[None]:
-    """Turn time-outs of the brokers into `HarnessError`.
+    """Turn timeouts of the brokers into `HarnessError`.
 
     Raises:
         HarnessError: The brokers did not answer in time.
@@ -183,5 +183,5 @@ def in_time() -> Iterator[None]:
 
 
 def left_ms(end: float) -> int:
-    """Return the time limit, in milliseconds, of a check within a wait with this end."""
+    """Return the timeout, in milliseconds, of a check within a wait with this deadline."""
     return max(_SHORTEST_LOOK_MS, int((end - time.monotonic()) * 1000))

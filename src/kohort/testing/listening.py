@@ -1,4 +1,4 @@
-"""Simulated applications with the test's listener, and errors that it causes."""
+"""Simulated applications with the test's listener, and the errors it causes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _made(make: MakeListener | None, consumer: SimulatedConsumer) -> Listens:
         made = cast("Callable[[SimulatedConsumer], Listens]", make)(consumer)
     else:
         made = cast("Callable[[], Listens]", make)()
-    listener = arguments.listener_or_none(made, "listener")  # as the client's `subscribe`
+    listener = arguments.listener_or_none(made, "listener")  # like the client's `subscribe`
     if listener is None:
         raise TypeError("the function that makes a listener returned None")
     return listener

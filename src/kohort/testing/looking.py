@@ -1,4 +1,4 @@
-"""Checks of groups and topics that the calls of a harness repeat."""
+"""Checks of groups and topics that a harness repeats until they succeed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from kohort.client.admin.values import GroupDescription
     from kohort.client.consumer.records import ConsumerRecord
 
-# Timestamps for the begin and end of a partition in ListOffsets.
+# Timestamps for the start and end of a partition in ListOffsets.
 _END, _START = -1, -2
 
 
 def described_group(admin: AdminClient, group: str) -> GroupDescription | None:
-    """Return a group; None if it does not exist."""
+    """Return a group, or None if it does not exist."""
     try:
         described = admin.describe_groups([group])[group]
     except KafkaError as error:

@@ -1,7 +1,7 @@
 """The pytest plugin: a Kafka for tests, without a container.
 
-pytest finds it by its entry point. Its dependencies are imported when a test requests a fixture, so
-that it costs nothing in sessions without its fixtures.
+pytest finds it by its entry point. Its dependencies are imported only when a test requests a
+fixture, so it costs nothing in sessions without its fixtures.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Remove faults that a test has left: the next test uses the same broker."""
+    """Remove faults that a test left behind: the next test uses the same broker."""
     harness = getattr(item, "funcargs", {}).get("kohort_broker")
     if harness is not None and harness.is_embedded:
         harness.faults.clear()
@@ -78,7 +78,7 @@ def kohort_broker(
 ) -> Iterator[KafkaHarness]:
     """A Kafka for the whole session: an embedded broker, or the one of --kohort-bootstrap-servers.
 
-    Each worker of pytest-xdist has an embedded broker of its own.
+    Each worker of pytest-xdist has its own embedded broker.
     """
     from kohort.broker import EmbeddedBroker
     from kohort.testing.harness import KafkaHarness
@@ -120,7 +120,7 @@ def kohort_async_broker(kohort_broker: KafkaHarness) -> AsyncKafkaHarness:
 
 @pytest.fixture
 def kohort_topic(request: pytest.FixtureRequest, kohort_broker: KafkaHarness) -> Iterator[str]:
-    """The name of a topic of the test's own, deleted at its end; see the marker kohort_topic."""
+    """The name of the test's own topic, deleted at its end; see the marker kohort_topic."""
     marker = request.node.get_closest_marker("kohort_topic")
     wanted = dict(marker.kwargs) if marker is not None else {}
     unknown = wanted.keys() - {"partitions", "configs"}
@@ -133,7 +133,7 @@ def kohort_topic(request: pytest.FixtureRequest, kohort_broker: KafkaHarness) ->
 
 @pytest.fixture
 def kohort_group(kohort_broker: KafkaHarness) -> Iterator[str]:
-    """The id of a group of the test's own; at its end the group is deleted with all members."""
+    """The id of the test's own group; at its end the group is deleted with all members."""
     name = f"group-{uuid.uuid4().hex[:12]}"
     yield name
     kohort_broker.delete_group(name)
@@ -143,7 +143,7 @@ def kohort_group(kohort_broker: KafkaHarness) -> Iterator[str]:
 def kohort_cluster(tmp_path: Path) -> Iterator[KafkaProcess]:
     """A broker for one test in its own process, which the test may kill and restart.
 
-    It runs when the test begins.
+    It is running when the test begins.
     """
     from kohort.testing.process import KafkaProcess
 
@@ -153,9 +153,9 @@ def kohort_cluster(tmp_path: Path) -> Iterator[KafkaProcess]:
 
 @pytest.fixture(scope="session")
 def kohort_spark() -> Iterator[SparkSession]:
-    """A local Spark session, in which the source and the sink "kohort" are registered.
+    """A local Spark session in which the source and the sink "kohort" are registered.
 
-    A session that a test has created before is reused unchanged and not stopped.
+    A session created earlier by a test is reused unchanged and not stopped.
     """
     from kohort.testing.spark import spark_session
 

@@ -33,10 +33,10 @@ class CommittingApplication(Application):
 
 
 class SimulatedPositions:
-    """The calls of `SimulatedConsumer` about positions and offsets.
+    """The methods of `SimulatedConsumer` for positions and offsets.
 
     Args:
-        application: The user of the member.
+        application: The application of the member.
         log: Records the calls.
 
     Attributes:
@@ -54,7 +54,7 @@ class SimulatedPositions:
     # --------------------------------------------------------------------------- positions
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions this consumer reads."""
+        """Return the partitions that this consumer reads."""
         return frozenset(self._application.believes)
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
@@ -70,7 +70,7 @@ class SimulatedPositions:
         return known if known is not None else max(self._committed(where), 0)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record of each partition, where known."""
+        """Return the offset of the next record of each partition, if known."""
         known = sorted(self._application.positions.items())
         return {each: at for each, at in known if at is not None}
 
@@ -86,7 +86,7 @@ class SimulatedPositions:
         return self._client.world.topics.end(where) if is_fetched else None
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets the position is behind the end; None while either is not known.
+        """Return how many offsets the position is behind the end; None while either is unknown.
 
         Raises:
             LocalProtocolError: The partition is not assigned.
@@ -96,7 +96,7 @@ class SimulatedPositions:
         return None if end is None or position is None else max(0, end - position)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from `offset` in a partition.
+        """Continue from `offset` in a partition.
 
         Raises:
             ValueError: The offset is negative.
@@ -111,12 +111,12 @@ class SimulatedPositions:
         ledger.reading(where).is_clean = False  # records delivered twice are expected then
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of these partitions, of all by default."""
+        """Move to the first record of these partitions, by default of all."""
         for partition in self._assigned(partitions or tuple(self.assignment())):
             self.seek(partition, 0)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go behind the last record of these partitions, of all by default."""
+        """Move past the last record of these partitions, by default of all."""
         for partition in self._assigned(partitions or tuple(self.assignment())):
             self.seek(partition, self._client.world.topics.end(partition))
 
@@ -133,7 +133,7 @@ class SimulatedPositions:
         self._application.paused -= frozenset(wanted)
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are paused."""
+        """Return the paused partitions."""
         return frozenset(self._application.paused)
 
     # ----------------------------------------------------------------- what the brokers know

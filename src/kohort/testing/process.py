@@ -1,4 +1,4 @@
-"""A broker in a process of its own, which tests may kill, stop and pause."""
+"""A broker in its own process, which tests may kill, stop and pause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READY = re.compile(r"kohort broker ready on (\S+)\s")
 
 
 class KafkaProcess:
-    """An embedded broker in a process of its own, which tests may kill, stop and pause.
+    """An embedded broker in its own process, which tests may kill, stop and pause.
 
     Args:
         data: Its data directory.

@@ -1,11 +1,11 @@
-"""Run a user's listener and assignors in simulated groups: virtual time, every fault, every rule.
+"""Runs a user's listener and assignors in simulated groups: virtual time, all faults and rules.
 
     def test_my_listener() -> None:
         simulate(MyListener)
 
-A run takes a fraction of a second and is deterministic. Any exception of the listener or the
-assignor, including a failed assertion, and every rule that a group breaks fails the test and
-reports the seed.
+A run takes a fraction of a second and is deterministic. The test fails, and reports the seed, if a
+group breaks a rule or if the listener or the assignor raises any exception, including a failed
+assertion.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from kohort.values import replace
 
 
 class SimulationFailedError(Portable, AssertionError):
-    """A rule of the group was broken, or the code under test raised.
+    """A rule of the group was broken, or the code under test raised an exception.
 
     Args:
         complaint: A description of the failure.
 
     Attributes:
-        scenario: The run in which it happened; `scenario.seed` is its seed.
+        scenario: The failed run; `scenario.seed` is its seed.
         verdict: Name of the rule, or the type of the exception.
     """
 
@@ -57,21 +57,21 @@ def simulate(
     minutes: int = 10,
     faults: Iterable[str] | None = None,
 ) -> list[Outcome]:
-    """Run groups in virtual time, each member with a listener of yours, and your assignors.
+    """Run groups in virtual time, each member with your listener, and your assignors.
 
     Args:
         listener: Creates a listener, for example its class: each member gets a new one each time
             its process starts. If it takes an argument, it receives the member's consumer, which
             has the methods of a real one; see `SimulatedConsumer`. Methods of the listener are
             functions, not coroutines; `time.sleep` in them takes virtual time.
-        assignors: Assignors of all members, in order of preference; none: those of the protocol.
+        assignors: Assignors of all members, in order of preference; none: the protocol's own.
         protocol: "classic", "cooperative", "consumer", "client-side" (KIP-848, with assignors that
             run in members), "draft", or "migration" (from classic to consumer and back).
-        seeds: The seeds, one run for each.
-        members: Number of members; None: from three to six.
+        seeds: The seeds, one run per seed.
+        members: Number of members; None: three to six.
         minutes: Duration of the faults, in minutes of virtual time.
-        faults: Kinds of faults, as `kohort simulate --faults` names them; None: the seed decides;
-            an empty list: none.
+        faults: Kinds of faults, as named by `kohort simulate --faults`; None: the seed decides; an
+            empty list: none.
 
     Returns:
         The outcome of each run: numbers of events, rebalances and records read again.
@@ -96,7 +96,7 @@ def _with(scenario: Scenario, own: tuple[_Watched, ...]) -> Scenario:
         return scenario
     names = tuple(each.name for each in own)
     members = tuple(replace(member, assignors=names) for member in scenario.members)
-    # A member that returned with other assignors would use those of the simulation.
+    # A member that rejoined with other assignors would use the simulation's.
     faults = tuple(fault for fault in scenario.faults if fault.kind != "upgrade")
     return replace(scenario, members=members, faults=faults)
 
@@ -153,7 +153,7 @@ def _tested(
 class _Watched(Assignor):
     """An assignor of the test, whose exceptions end the run.
 
-    A member survives an assignor that raises: it reports the error, and tries again.
+    A member survives an assignor that raises: it reports the error, and retries.
     """
 
     name = ""
@@ -165,14 +165,14 @@ class _Watched(Assignor):
         self.protocol_type = inner.protocol_type
 
     def __copy__(self) -> _Watched:
-        """Copy the assignor for each member: it may keep state of its member."""
+        """Copy the assignor for each member, because it may keep per-member state."""
         with blaming(f"{self.name} cannot be copied, it raised"):
             return _Watched(copy(self.inner))
 
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, list[TopicPartition]]:
-        """Not called: `assign_with_user_data` is."""
+        """Not called: `assign_with_user_data` is called instead."""
         raise NotImplementedError
 
     def assign_with_user_data(
@@ -183,16 +183,16 @@ class _Watched(Assignor):
             return self.inner.assign_with_user_data(cluster, subscriptions)
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Say what the assignor says."""
+        """Return the assignor's user data."""
         with blaming(f"{self.name} raised"):
             return self.inner.subscription_user_data(topics)
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        """Tell the assignor."""
+        """Pass the assignment to the assignor."""
         with blaming(f"{self.name} raised"):
             self.inner.on_assignment(assignment, metadata)
 
     def lent(self) -> frozenset[TopicPartition]:
-        """Say what the assignor says."""
+        """Return the assignor's lent partitions."""
         with blaming(f"{self.name} raised"):
             return self.inner.lent()

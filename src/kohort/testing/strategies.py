@@ -67,7 +67,7 @@ def subscriptions(known: list[str]) -> st.SearchStrategy[frozenset[str]]:
 def group_histories(draw: st.DrawFn, members: int = 3, max_steps: int = 20) -> list[Step]:
     """Return histories of a group: sequences of steps of its members.
 
-    A member's first step is to join, and it may rejoin after it was gone.
+    A member's first step is to join, and it may rejoin after leaving.
 
     Args:
         draw: Passed by Hypothesis.
