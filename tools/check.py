@@ -1,9 +1,9 @@
 """Run the checks and the first tier of tests (`make test`), or the second (`make test-system`).
 
-Style, types, import contracts and whether every test can be imported are checked first, two at
-once. Spark needs Java and Apache Kafka needs Java and Maven; where one is missing, the tests that
-need it are left out, which is said before and after the run. With KOHORT_REQUIRE_ALL=1 leaving
-out, like a skipped test, is a failure. CONTRIBUTING.md says what is in which tier.
+Style, types, import contracts and whether every test can be imported are checked first, two at a
+time. Spark needs Java, and Apache Kafka needs Java and Maven; if one is missing, the tests that
+need it are left out, with a notice before and after the run. With KOHORT_REQUIRE_ALL=1, leaving out
+a test counts as a failure, like skipping one. CONTRIBUTING.md describes the tiers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import unsteady
 
 BIN = Path(sys.executable).parent
 WORKERS = min(2 * (os.cpu_count() or 1), 6)
-# Then what has failed so far is told, and what has not run counts as failed.
+# After this time, failures so far are reported, and tests that have not run count as failed.
 AT_MOST_S = {"first": 60 * 60, "system": 4 * 60 * 60}
 OPTIONS = {
     # a fixed order, and the same examples and random numbers each time
@@ -30,7 +30,7 @@ OPTIONS = {
         "--randomly-dont-reorganize",
         "--randomly-seed=1",
         f"--failures={unsteady.FAILURES}",
-        # not looked at: it would have to be imported
+        # not checked, because it would have to be imported
         "--ignore=tests/system",
     ],
     "system": [
@@ -41,7 +41,7 @@ OPTIONS = {
 }
 # Exit codes of pytest.
 TESTS_FAILED, NO_TESTS = 1, 5
-# The slowest first.
+# The checks, the slowest first.
 CHECKS = {
     "types": ["mypy"],
     "style": ["ruff", "check", "--quiet"],
@@ -52,7 +52,7 @@ AT_ONCE = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Run the checks named, or a tier; further arguments go to pytest."""
+    """Run the named checks, or a tier; further arguments go to pytest."""
     if arguments[:1] == ["system"]:
         return run_tier("system", arguments[1:])
     named = [name for name in arguments if name in CHECKS]
@@ -65,15 +65,14 @@ def main(arguments: list[str]) -> int:
 
 def collection(arguments: list[str]) -> list[str]:
     """Import the tests of the first tier, which also compiles them, for all processes of its run.
-
-    It takes the core that mypy leaves idle; else each process of the run would compile them all.
+    It uses the core that mypy leaves idle; otherwise each process would compile them all.
     """
     words = ["pytest", "--collect-only", "--quiet", "--tier=first", *OPTIONS["first"]]
     return [*words, *arguments]
 
 
 def run_tier(tier: str, arguments: list[str]) -> int:
-    """Run the tests of one tier, and say before and after what is left out."""
+    """Run the tests of one tier, with a notice before and after about tests that are left out."""
     absent = parts_absent(tier)
     announce(absent)
     if absent and os.environ.get("KOHORT_REQUIRE_ALL"):
@@ -84,7 +83,7 @@ def run_tier(tier: str, arguments: list[str]) -> int:
 
 
 def parts_absent(tier: str) -> dict[str, str]:
-    """The parts of a tier's tests that cannot run here, each with the reason."""
+    """Return the parts of a tier's tests that cannot run here, each with the reason."""
     absent = {}
     if not install.has_java():
         absent["spark"] = "no Java 17 or newer"
@@ -104,13 +103,13 @@ def parts_absent(tier: str) -> dict[str, str]:
 
 
 def announce(absent: dict[str, str]) -> None:
-    """Say in a way that cannot be overlooked what is left out."""
+    """Print a conspicuous notice about tests that are left out."""
     for part, reason in absent.items():
         print(f"\n!!! LEFT OUT: the tests that need {part}: {reason}\n", flush=True)
 
 
 def run_checks(checks: dict[str, list[str]]) -> int:
-    """Run checks, two at once; 0 when all are well, else 1 after naming those that failed."""
+    """Run checks, two at a time; return 0 if all pass, else 1 after naming the failed ones."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
         codes = list(threads.map(run_check, checks, checks.values()))
     failed = [name for name, code in zip(checks, codes, strict=True) if code]
@@ -120,7 +119,7 @@ def run_checks(checks: dict[str, list[str]]) -> int:
 
 
 def run_check(name: str, words: list[str]) -> int:
-    """Run one check and say how it went and how long it took."""
+    """Run one check, and print its result and duration."""
     command, *arguments = words
     started = time.monotonic()
     done = subprocess.run(
@@ -130,7 +129,7 @@ def run_check(name: str, words: list[str]) -> int:
         capture_output=True,
         check=False,
     )
-    # no test is chosen: the run itself tells that
+    # no test was selected: the run itself reports that
     is_well = done.returncode in (0, NO_TESTS)
     outcome = f"{name:8} {'ok' if is_well else 'failed':6} {time.monotonic() - started:5.1f} s"
     said = "" if is_well else (done.stdout + done.stderr).decode()
@@ -139,18 +138,18 @@ def run_check(name: str, words: list[str]) -> int:
 
 
 def environment() -> dict[str, str]:
-    """The environment, in which Python keeps what it has compiled.
+    """Return an environment in which Python stores compiled modules.
 
-    Where that is turned off, each of the processes would compile all tests and the package.
+    Otherwise each of the processes would compile all tests and the package.
     """
     return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 def run_tests(tier: str, absent: dict[str, str], arguments: list[str]) -> int:
-    """Run pytest on a tier; 0 when all passed, in the first tier perhaps when tried again.
+    """Run pytest on a tier; return 0 if all tests passed, in the first tier possibly when rerun.
 
-    Several tests run at once, each file's in one process: half of the time they wait for session
-    time-outs and for brokers to start. `--failed` repeats what failed last.
+    Several test files run at once, each in one process: half of the time they wait for session
+    timeouts and for brokers to start. `--failed` repeats the tests that failed last.
     """
     given = ["--last-failed" if each == "--failed" else each for each in arguments]
     left_out = [f"--leave-out={part}" for part in absent]

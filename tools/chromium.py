@@ -1,4 +1,4 @@
-"""Drives a headless Chromium by its DevTools protocol, over two pipes: no library is needed."""
+"""Drive a headless Chromium through its DevTools protocol, over two pipes, without a library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE_S = 30.0
 
 
 class ChromiumError(Exception):
-    """Chromium is missing, or refuses."""
+    """Chromium is missing, or refuses a command."""
 
 
 class Chromium:
@@ -75,7 +75,7 @@ class Chromium:
         """Call a method of the protocol, and return its result.
 
         Raises:
-            ChromiumError: It refuses.
+            ChromiumError: Chromium refuses the call.
         """
         number = next(self._numbers)
         message: dict[str, Any] = {"id": number, "method": method, "params": params}
@@ -103,7 +103,7 @@ class Chromium:
         return found
 
     def _note(self, event: dict[str, Any]) -> None:
-        """Keep what the console of the page complains about."""
+        """Collect the errors on the page's console."""
         if event.get("method") == "Log.entryAdded":
             self.complaints.append(event["params"]["entry"]["text"])
         if event.get("method") == "Runtime.exceptionThrown":
@@ -112,7 +112,7 @@ class Chromium:
     # ---------------------------------------------------------------------------------- the page
 
     def open(self, address: str, width: int, height: int, scheme: str = "light") -> None:
-        """Open a page in a window of a size, with a colour scheme."""
+        """Open a page in a window of the given size, with a colour scheme."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -132,10 +132,10 @@ class Chromium:
         return found["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Wait until an expression is true; while a page loads it may also raise.
+        """Wait until an expression is true; it may raise while a page loads.
 
         Raises:
-            ChromiumError: It is not, for a long time.
+            ChromiumError: It does not become true in time.
         """
         end = time.monotonic() + _PATIENCE_S
         guarded = f"(() => {{ try {{ return {expression}; }} catch {{ return false; }} }})()"
@@ -153,6 +153,6 @@ class Chromium:
             )
 
     def photograph(self, target: Path) -> None:
-        """Store a picture of what the window shows."""
+        """Save a screenshot of the window."""
         shot = self.call("Page.captureScreenshot", format="png")
         target.write_bytes(base64.b64decode(shot["data"]))

@@ -1,4 +1,4 @@
-"""Write the diagrams of the state machines, drawn from their tables, to docs/diagrams."""
+"""Generate the diagrams of the state machines in docs/diagrams from their tables."""
 
 from __future__ import annotations
 

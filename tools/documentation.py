@@ -11,13 +11,13 @@ SITE = ROOT / "build" / "site"
 
 
 def build(target: Path) -> subprocess.CompletedProcess[str]:
-    """Build the site into a folder; a broken link or a docstring that cannot be read fails it.
+    """Build the site into a folder; a broken link or an invalid docstring is an error.
 
     Args:
         target: The folder.
 
     Returns:
-        The finished build, with what is wrong in `stdout`.
+        The finished build, with its errors in `stdout`.
     """
     command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"]
     command += ["--builder", "html", "--conf-dir", "docs/site", "--doctree-dir"]
@@ -33,7 +33,7 @@ def build(target: Path) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    """Build the site and say where it is, or what is wrong."""
+    """Build the site, and print its location or the errors."""
     built = build(SITE)
     print(built.stdout, end="")
     if built.returncode == 0:

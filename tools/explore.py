@@ -16,7 +16,7 @@ SIZES = ((2, 2, 1), (2, 2, 2), (3, 3, 3))
 
 
 def main() -> int:
-    """Explore; exit with 1 when a rule is broken, and print how."""
+    """Explore; if a rule is broken, print how, and exit with 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=1_000_000, help="most states of each size")
     parser.add_argument("--protocol", choices=PROTOCOLS, help="only this one")

@@ -1,7 +1,7 @@
-"""Make a bare clone ready: system tools, .venv, this package, and Apache Kafka for the tests.
+"""Prepare a fresh clone: system tools, .venv, this package, and Apache Kafka for the tests.
 
-Only the standard library, because it runs before anything is installed. Each part leaves a stamp
-with a fingerprint of what it was made from, so that the next run starts at once and a changed
+It uses only the standard library, because it runs before anything is installed. Each part leaves a
+stamp with a fingerprint of its sources, so that the next run starts at once, and a changed
 constraint, dependency or kernel is installed again.
 """
 
@@ -31,7 +31,7 @@ JAVA_MINIMUM = 17
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A system tool: how to see that it is there, and Debian's packages that bring it."""
+    """A system tool: how to detect it, and the Debian packages that provide it."""
 
     name: str
     is_present: Callable[[], bool]
@@ -40,7 +40,7 @@ class Tool:
 
 
 def main() -> int:
-    """Install what the goal needs; 0 when everything without which it cannot go on is there."""
+    """Install what the goal needs; return 0 if everything required is present."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("goal", choices=["demo", "quick", "test"])
     goal = parser.parse_args().goal
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def tools_for(goal: str, *, fresh: bool) -> list[Tool]:
-    """What the goal needs from the system; a compiler only while something is to be compiled."""
+    """Return the system tools that the goal needs; a compiler only if there is code to compile."""
     tools = []
     if fresh:
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -81,7 +81,7 @@ def tools_for(goal: str, *, fresh: bool) -> list[Tool]:
 
 
 def provide(tools: Iterable[Tool]) -> bool:
-    """Install missing tools where we may, else say what to type; False when we cannot go on."""
+    """Install missing tools if allowed, otherwise print the command; return False if blocked."""
     missing = [tool for tool in tools if not tool.is_present()]
     if missing and may_install():
         say(f"Not found: {names_of(missing)}. Installing with apt-get: {packages_of(missing)}")
@@ -93,17 +93,17 @@ def provide(tools: Iterable[Tool]) -> bool:
 
 
 def names_of(tools: Iterable[Tool]) -> str:
-    """The tools in words."""
+    """Return the names of the tools as text."""
     return ", ".join(tool.name for tool in tools)
 
 
 def packages_of(tools: Iterable[Tool]) -> str:
-    """Debian's packages for the tools, as they are typed."""
+    """Return the Debian packages for the tools, as typed on a command line."""
     return " ".join(package for tool in tools for package in tool.packages)
 
 
 def advice(missing: Iterable[Tool]) -> str:
-    """The one line that brings the missing tools."""
+    """Return the command line that installs the missing tools."""
     if shutil.which("apt-get") is None:
         return "Install it with the package manager of your system, then run this again."
     command = f"apt-get install -y --no-install-recommends {packages_of(missing)}"
@@ -116,7 +116,7 @@ def may_install() -> bool:
 
 
 def apt_get_install(packages: Iterable[str]) -> None:
-    """Install Debian's packages; a failure shows in what is still missing afterwards."""
+    """Install Debian packages; after a failure, the tools are still missing."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], env=environment, check=False)
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
@@ -134,7 +134,7 @@ def has_headers() -> bool:
 
 
 def has_venv() -> bool:
-    """Whether this Python can make a virtual environment; Debian splits that part off."""
+    """Whether this Python can create a virtual environment; Debian packages that separately."""
     return all(importlib.util.find_spec(module) for module in ("venv", "ensurepip"))
 
 
@@ -180,13 +180,13 @@ def has_java() -> bool:
 
 
 def package_sources() -> list[Path]:
-    """The files that decide what is installed and compiled."""
+    """Return the files that determine what is installed and compiled."""
     fixed = [ROOT / name for name in ("pyproject.toml", "setup.py", "constraints.txt")]
     return fixed + sorted((ROOT / "src").rglob("*.py[xd]"))
 
 
 def install_package() -> None:
-    """Make .venv and install this checkout into it, editable, with everything it is tested with."""
+    """Create .venv and install this checkout into it, editable, with all test dependencies."""
     python = VENV / "bin" / "python"
     if not python.exists():
         say("Installing everything into .venv. Spark is a download of about 0.5 GB, once.")
@@ -195,18 +195,18 @@ def install_package() -> None:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pip += ["--constraint", "constraints.txt"]
     run([*pip, "pip", "setuptools", "Cython"])
-    # Not isolated, so that the constrained tools build it and a rebuild needs no network.
+    # Not isolated, so that the constrained tools build it, and a rebuild needs no network.
     run([*pip, "--no-build-isolation", "--editable", ".[dev]"])
 
 
 def compile_sources() -> None:
     """Compile what pip compiles of any package, but not of one that is installed editable.
 
-    Python does it as well when a module is first imported, but not where it may not write
-    (PYTHONDONTWRITEBYTECODE, other users): each process would compile the package anew, for half a
-    second.
+    Python also compiles a module when it is first imported, but not if it may not write the result
+    (PYTHONDONTWRITEBYTECODE, other users): then each process would compile the package again, which
+    takes half a second.
     """
-    # Files that do not compile (`tests/tidy` finds those) are no reason not to go on.
+    # Continue if files do not compile: `tests/tidy` reports those.
     command = [str(VENV / "bin" / "python"), "-m", "compileall", "-q", "src"]
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
 
@@ -215,12 +215,12 @@ def compile_sources() -> None:
 
 
 def fetch_kafka() -> None:
-    """Fetch the Apache Kafka that tests/real_kafka starts: 54 MB of jars, once."""
+    """Fetch the Apache Kafka that tests/real_kafka starts: 54 MB of jars, only once."""
     fetch_jars(KAFKA_POM, KAFKA_LIBS, "Apache Kafka for the tests, 54 MB")
 
 
 def fetch_connector() -> None:
-    """Fetch Spark's own Kafka connector, which tests and benchmarks compare with."""
+    """Fetch Spark's own Kafka connector, with which tests and benchmarks compare."""
     fetch_jars(CONNECTOR_POM, CONNECTOR_JARS, "Spark's Kafka connector for the tests, 10 MB")
 
 
@@ -240,7 +240,7 @@ def fetch_jars(pom: Path, folder: Path, what: str) -> None:
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """A hash of the files' names and contents."""
+    """Return a hash of the files' names and contents."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.relative_to(ROOT)}\0".encode())
@@ -249,7 +249,7 @@ def fingerprint(paths: Iterable[Path]) -> str:
 
 
 def stamp_of(folder: Path) -> str:
-    """The fingerprint a finished step left in its folder, empty when there is none."""
+    """Return the fingerprint that a finished step left in its folder; empty if there is none."""
     stamp = folder / "kohort.stamp"
     return stamp.read_text() if stamp.exists() else ""
 
@@ -260,7 +260,7 @@ def write_stamp(folder: Path, fingerprint: str) -> None:
 
 
 def run(command: list[str]) -> None:
-    """Run a command of the installation; end with what it printed when it fails."""
+    """Run a command of the installation; if it fails, print its output and exit."""
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
@@ -270,7 +270,7 @@ def run(command: list[str]) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the person in front of the terminal what takes time or what is missing."""
+    """Tell the user what takes time or what is missing."""
     print(f"kohort setup: {text}", flush=True)
 
 

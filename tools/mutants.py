@@ -1,12 +1,12 @@
-"""Plant every bug, and say which checker of the simulator catches it: `make mutants`.
+"""Plant every bug, and report which checker of the simulator catches it: `make mutants`.
 
-First the bugs written by hand, then each row of each table ignored, with its guard negated, and
-doing what the next row does. A crash, a typed error or a time-out is no catch, nor is a run in
-which something is wrong without the bug.
+First the hand-written bugs, then each row of each table: ignored, with its guard negated, and doing
+what the next row does. A crash, a typed error or a timeout does not count as a catch, nor does a
+run that also fails without the bug.
 
-`tests/planted/catches.toml` says in which run each bug was caught last: that one is tried first.
-`--record` writes it anew. `tests/planted/survivors.toml` names those that nothing can catch, or
-nothing has caught, with the reason; a bug that is listed there and is caught is an error, too.
+`tests/planted/catches.toml` has the run that last caught each bug, which is tried first; `--record`
+rewrites the file. `tests/planted/survivors.toml` names the bugs that cannot be caught, or have not
+been, with the reason; a listed bug that is caught is also an error.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ CATCHES, SURVIVORS = DATA / "catches.toml", DATA / "survivors.toml"
 AT_ONCE = 2
 # Five protocols: 300 runs.
 SEEDS = 60
-# Runs for each bug that is listed as a survivor, unless all are asked for.
+# Number of runs for each bug that is listed as a survivor, unless all are requested.
 FEW = 15
 
 
 def read(path: Path) -> dict[str, str]:
-    """Return what a file says of each bug."""
+    """Return the text for each bug in a file."""
     return dict(tomllib.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def part(names: Sequence[str], number: int, parts: int) -> list[str]:
-    """Return one of so many parts, by a number of any size: the parts come in turn."""
+    """Return one of several parts; the number may be of any size, the parts are taken in turn."""
     return list(names[number % parts :: parts])
 
 
 def attempt(name: str, tries: Sequence[Try]) -> Catch:
-    """Try one bug; what raises in the simulation is no catch."""
+    """Try one bug; an exception in the simulation does not count as a catch."""
     return catch(every()[name], tries)
 
 
 def known(names: Iterable[str]) -> list[tuple[str, list[Try]]]:
-    """Return for each bug the run in which it was caught last; listed survivors are left out."""
+    """Return the run that last caught each bug, without listed survivors."""
     catches = read(CATCHES)
     return [(name, [Try.read(catches[name])]) for name in names if name in catches]
 
 
 def run(work: Sequence[tuple[str, Sequence[Try]]], at_once: int = AT_ONCE) -> list[Catch]:
-    """Try bugs, each with its runs."""
+    """Try each bug with its runs."""
     if at_once == 1:
         return [attempt(name, tries) for name, tries in work]
     with ProcessPoolExecutor(at_once) as pool:
@@ -80,7 +80,7 @@ def _said(each: Catch) -> Catch:
 
 
 def taking(seeds: int) -> dict[str, list[Try]]:
-    """Return which runs take each row."""
+    """Return the runs that take each row."""
     found: dict[str, list[Try]] = defaultdict(list)
     tries = all_tries(seeds)
     with ProcessPoolExecutor(AT_ONCE) as pool:
@@ -91,13 +91,13 @@ def taking(seeds: int) -> dict[str, list[Try]]:
 
 
 def search(names: Sequence[str], seeds: int, most: int, few: Iterable[str] = ()) -> list[Catch]:
-    """Look for runs that catch bugs for which no run is known, or none that still does.
+    """Search for runs that catch bugs for which no run is known, or whose known run no longer does.
 
     Args:
         names: The bugs.
-        seeds: How many seeds of each protocol there are to choose from.
-        most: How many runs to try for each bug.
-        few: Bugs for which some runs are enough.
+        seeds: Number of seeds of each protocol to choose from.
+        most: Maximum number of runs for each bug.
+        few: Bugs for which a few runs are enough.
     """
     if not names:
         return []
@@ -107,14 +107,14 @@ def search(names: Sequence[str], seeds: int, most: int, few: Iterable[str] = ())
 
 
 def record(caught: Iterable[Catch]) -> None:
-    """Write down in which run each bug was caught."""
+    """Record the run that caught each bug."""
     lines = sorted(f'"{each.name}" = "{each.by}"  # {each.checker}' for each in caught if each.by)
     head = "# Which run catches each planted bug, and by which rule: written by tools/mutants.py.\n"
     CATCHES.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 def complaints(outcomes: Mapping[str, Catch], survivors: Mapping[str, str]) -> list[str]:
-    """Return what is wrong: who survives and is not listed, who is listed and does not."""
+    """Return the errors: survivors that are not listed, and listed ones that were caught."""
     found = []
     for name, each in outcomes.items():
         if each.by is None and name not in survivors:
@@ -126,7 +126,7 @@ def complaints(outcomes: Mapping[str, Catch], survivors: Mapping[str, str]) -> l
 
 
 def show(outcomes: Mapping[str, Catch], survivors: Mapping[str, str]) -> None:
-    """Print how many were caught, of each table."""
+    """Print the number of caught bugs for each table."""
     planted = every()
     tables: dict[str, list[Catch]] = defaultdict(list)
     for name, each in outcomes.items():
@@ -139,7 +139,7 @@ def show(outcomes: Mapping[str, Catch], survivors: Mapping[str, str]) -> None:
 
 
 def main() -> int:
-    """Plant everything; exit with 1 when a bug survives that is not listed."""
+    """Plant everything; exit with 1 if an unlisted bug survives."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--part", default="0/1", help="N/M: only the Nth of M parts")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of each protocol to search")

@@ -1,13 +1,13 @@
-"""Break one rule at a time, and see that a test of the rule notices: `make mutations`.
+"""Break one rule at a time, and check that a test of the rule detects it: `make mutations`.
 
-`tests/mutations/*.toml` has for each rule one small change of our code, a table `[C10]`: in `file`
-the text `find`, which stands there once, becomes `replace`; `test` then fails (the fastest of those
-that carry the rule's id), because of what `breaks` says. Where no change of ours can break a rule,
-`none` says why.
+`tests/mutations/*.toml` has one small change of our code for each rule, a table `[C10]`: in `file`,
+the text `find`, which occurs once, is replaced with `replace`; then `test` fails (the fastest of
+those that carry the rule's id), because of the fault described in `breaks`. If no change can break
+a rule, `none` gives the reason.
 
-A change is made in a copy of the package, never in place. It counts as noticed when the test
-passes without it and fails with it by an assertion, or by an error of ours, but not because the
-code cannot be imported or does not end.
+A change is made in a copy of the package, never in place. It counts as detected if the test passes
+without it and fails with it through an assertion or one of our own errors, but not because the code
+cannot be imported or does not end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PACKAGE = ROOT / "src" / "kohort"
 DATA = ROOT / "tests" / "mutations"
 AT_ONCE = 2
 TEST_TIMEOUT_S = 120
-# What a test says that noticed something; else the change only broke the code.
+# Output of a test that detected the change; otherwise the change only broke the code.
 NOTICED = re.compile(r"AssertionError|assert |Failed: DID NOT RAISE|kohort\.[\w.]+: ")
 OPTIONS = (
     *("-q", "--tb=no", "-rfE", f"--timeout={TEST_TIMEOUT_S}", "--hypothesis-seed=0"),
@@ -42,15 +42,15 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of our code, and the test that notices it.
+    """One change of our code, and the test that detects it.
 
     Attributes:
         rule: Id of the rule that it breaks.
         file: Path of the code, from the root.
-        find: What stands there, once.
-        replace: What stands there instead.
+        find: The text to replace, which occurs once.
+        replace: The text that replaces it.
         test: Node id of the test.
-        breaks: What is wrong then.
+        breaks: The resulting fault.
     """
 
     rule: str
@@ -62,14 +62,14 @@ class Change:
 
     @property
     def is_applicable(self) -> bool:
-        """Whether the text to find is there, once."""
+        """Whether the text to find occurs exactly once."""
         path = ROOT / self.file
         return path.is_file() and path.read_text(encoding="utf-8").count(self.find) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a change: how the test failed, or why that is not enough."""
+    """The result of a change: how the test failed, or why that is not enough."""
 
     change: Change
     noticed: bool
@@ -83,23 +83,23 @@ def changes() -> dict[str, Change]:
 
 
 def reasons() -> dict[str, str]:
-    """Return for the rules without a change why there is none."""
+    """Return the reason for each rule without a change."""
     return {rule: entry["none"] for rule, entry in entries() if "none" in entry}
 
 
 def entries() -> Iterable[tuple[str, dict[str, str]]]:
-    """Return what the files say of each rule, in their order."""
+    """Return the entry of each rule in the files, in order."""
     for path in sorted(DATA.glob("*.toml")):
         yield from tomllib.loads(path.read_text(encoding="utf-8")).items()
 
 
 def part(every: Sequence[Change], number: int, parts: int) -> list[Change]:
-    """Return one of so many parts, by a number of any size: the parts come in turn."""
+    """Return one of several parts; the number may be of any size, the parts are taken in turn."""
     return list(every[number % parts :: parts])
 
 
 def run(chosen: Sequence[Change]) -> list[Outcome]:
-    """Try changes, two at a time."""
+    """Apply changes, two at a time."""
     with tempfile.TemporaryDirectory() as folder:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(min(AT_ONCE, len(chosen))):
@@ -127,7 +127,7 @@ def _try(change: Change, copies: SimpleQueue[Path], bad: dict[str, str]) -> Outc
 
 
 def _run_changed(change: Change, copy: Path) -> subprocess.CompletedProcess[str]:
-    """Run the test of a change in a copy of the package that has it, and take it back."""
+    """Apply a change to a copy of the package, run its test, and revert the change."""
     original = ROOT / change.file
     changed = copy / original.relative_to(PACKAGE.parent)
     text = original.read_text(encoding="utf-8")
@@ -152,7 +152,7 @@ def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[s
 
 
 def judge(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
-    """Return whether a test noticed the change that it ran with, and what it said."""
+    """Return whether a test detected the change, and its message."""
     failures = _failures(done)
     if done.returncode == 0:
         return False, "survives"
@@ -163,14 +163,14 @@ def judge(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
 
 
 def _failures(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """Return what pytest's closing lines say of each test that did not pass."""
+    """Return pytest's summary line of each test that did not pass."""
     lines = (line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR ")))
     named = (line.partition(" ")[2].partition(" - ") for line in lines)
     return {test: words for test, _, words in named}
 
 
 def chosen_by(options: argparse.Namespace) -> list[Change]:
-    """Return the changes that the command line asks for."""
+    """Return the changes selected on the command line."""
     every = changes()
     if options.rule:
         return [every[rule] for rule in options.rule]
@@ -179,7 +179,7 @@ def chosen_by(options: argparse.Namespace) -> list[Change]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try all changes or some, and say what came of each."""
+    """Apply all or some changes, and print the result of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rule", action="append", help="only the change of this rule")
     parser.add_argument("--part", default="0/1", help="N/M: only the Nth of M parts")

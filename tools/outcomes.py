@@ -1,4 +1,4 @@
-"""Write what each machine does in every state upon every event, to tests/group/outcomes/*.json."""
+"""Write the outcome of each event in each state of a machine to tests/group/outcomes/*.json."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MACHINES = {
 
 
 def text(table: Mapping[str, Mapping[str, str]]) -> str:
-    """Return a table as a file: one line for each event, so that a change is one line."""
+    """Return a table as file content: one line per event, so that a change affects one line."""
     return json.dumps(table, indent=1, ensure_ascii=False) + "\n"
 
 

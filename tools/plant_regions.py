@@ -1,8 +1,8 @@
-"""Plant bugs into regions by a change of the code, and say what catches each.
+"""Plant bugs into regions by changing the code, and report what catches each.
 
-`tests/planted/regions.toml` has for each bug the `file`, the text to `find`, which is there once,
-what to put there instead (`replace`), and what `breaks` then. A change is made in a copy of the
-package, never in place; `caught` has the rule and the seed that caught it last, or a test.
+`tests/planted/regions.toml` has for each bug the `file`, the text to `find`, which occurs once, its
+replacement (`replace`), and the resulting fault (`breaks`). A change is made in a copy of the
+package, never in place; `caught` has the rule and the seed that last caught it, or a test.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Planted(Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its name.
         file: Path of the code, from the root.
-        find: What stands there, once.
-        replace: What stands there instead.
-        breaks: What is wrong then.
-        caught: The rule and the seed that catch it, or the test, or a size that is explored and
-            what goes wrong there; empty: nothing does.
+        find: The text to replace, which occurs once.
+        replace: The text that replaces it.
+        breaks: The resulting fault.
+        caught: The rule and the seed that catch it, or the test, or an explored size and
+            the faults explored there; empty: nothing catches it.
         survives: Why nothing catches it.
-        first: The rule and the seed that caught it when it was new; empty: none did.
+        first: The rule and the seed that caught it in the first run; empty: none did.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Planted(Struct, frozen=True, kw_only=True):
 
     @property
     def is_applicable(self) -> bool:
-        """Whether the text to find is there, once."""
+        """Whether the text to find occurs exactly once."""
         return (ROOT / self.file).read_text(encoding="utf-8").count(self.find) == 1
 
 
@@ -83,13 +83,13 @@ def planted(data: Path = DATA) -> dict[str, Planted]:
 
 
 def caught(bug: Planted, seeds: Sequence[int], copy: Path, code: str = _RUN) -> str:
-    """Return the rule that the first of the seeds breaks with the bug, the seed and the complaint.
+    """Return the rule that the first failing seed breaks with the bug, the seed and the complaint.
 
     Args:
-        bug: What is wrong.
-        seeds: Which seeds to run, in this order.
-        copy: Folder of a copy of the package, as it is again afterwards.
-        code: Runs the seeds, and prints what the first of them breaks.
+        bug: The bug.
+        seeds: The seeds to run, in this order.
+        copy: Folder of a copy of the package, which is restored afterwards.
+        code: Program that runs the seeds, and prints the first broken rule.
     """
     original = ROOT / bug.file
     changed = copy / original.relative_to(PACKAGE.parent)
@@ -124,7 +124,7 @@ def caught(bug: Planted, seeds: Sequence[int], copy: Path, code: str = _RUN) -> 
 def run(
     bugs: Sequence[Planted], seeds: Sequence[int], code: str = _RUN
 ) -> Iterator[tuple[Planted, str]]:
-    """Plant bugs, one after the other, and yield what caught each; see `caught`."""
+    """Plant bugs, one after the other, and yield the catch of each; see `caught`."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(PACKAGE, Path(folder) / PACKAGE.name)
         for each in bugs:
@@ -132,7 +132,7 @@ def run(
 
 
 def main(arguments: Sequence[str], data: Path = DATA, code: str = _RUN) -> int:
-    """Plant bugs of a file; exit with 1 if one is neither caught nor listed as a survivor."""
+    """Plant the bugs of a file; exit with 1 if one is neither caught nor listed as a survivor."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--bug", action="append", help="only this one")
     parser.add_argument("--seeds", type=int, default=40, help="most seeds for each bug")

@@ -1,6 +1,6 @@
-"""Plant bugs into stream applications by a change of the code, and say what catches each.
+"""Plant bugs into stream applications by changing the code, and report what catches each.
 
-`tests/planted/streams.toml` is as `tests/planted/regions.toml`; see `plant_regions`.
+`tests/planted/streams.toml` has the same form as `tests/planted/regions.toml`; see `plant_regions`.
 """
 
 from __future__ import annotations

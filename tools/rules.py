@@ -1,9 +1,9 @@
-"""Write docs/rules.md: Kafka's rules from docs/rules/*.toml, each with the tests that carry its id.
+"""Generate docs/rules.md from docs/rules/*.toml: Kafka's rules and the tests with their ids.
 
-A rule is a table `[C10]` with `says` (one or two sentences of ours), `source` (proposals, classes
-and tickets of Kafka) and, when nothing tests it, `decision` (why not). A test carries an id in its
-name (`test_c10_...`), its docstring or a comment, a dialogue in its `rules`; a range of ids counts
-for none of them.
+A rule is a table `[C10]` with `says` (one or two sentences in our own words), `source` (proposals,
+classes and tickets of Kafka) and, if no test carries its id, `decision` (the reason). A test
+carries an id in its name (`test_c10_...`), its docstring or a comment, and a dialogue in its
+`rules`; a range of ids does not count.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "rules.md"
 DATA = ROOT / "docs" / "rules"
 SECTIONS = ("coordinator-classic", "coordinator-consumer", "clients", "assignors", "bugs")
-# Folders of tests whose data files are tests, too.
+# Folders of tests whose data files also count as tests.
 DIALOGUES = ("coordinator_dialogues", "member_dialogues")
-# The numbers in there are those of the simulator's checkers, and of docs/region-rules.md.
+# Numbers in these folders refer to the simulator's checkers or to docs/region-rules.md.
 OTHER_NUMBERS = {
     ROOT / "tests" / "simulation",
     ROOT / "tests" / "system" / "simulation",
@@ -58,7 +58,7 @@ one of them detects.
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule as the data files have it; `decision` says why nothing tests it."""
+    """One rule from the data files; `decision` says why no test carries its id."""
 
     id: str
     says: str
@@ -73,14 +73,14 @@ class Rule:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Proof:
-    """One test that carries a rule's id: its file, from the root, and its name (or none)."""
+    """One test that carries a rule's id: its path from the root, and its name (may be empty)."""
 
     path: str
     name: str
 
 
 def sections() -> dict[str, list[Rule]]:
-    """Return the rules of each section by its title, in the order of their numbers."""
+    """Return the rules of each section by its title, ordered by number."""
     found = {}
     for name in SECTIONS:
         data = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
@@ -92,12 +92,12 @@ def sections() -> dict[str, list[Rule]]:
 
 
 def joined(texts: dict[str, str]) -> dict[str, str]:
-    """Return the texts of a rule as one line each; the file wraps them."""
+    """Return the texts of a rule, each as one line; they are wrapped in the file."""
     return {name: " ".join(text.split()) for name, text in texts.items()}
 
 
 def number(rule_id: str) -> int:
-    """The number of a rule within its family."""
+    """Return the number of a rule within its family."""
     return int(rule_id[1:])
 
 
@@ -138,7 +138,7 @@ def ids_in_dialogues(text: str) -> Iterator[tuple[str, str]]:
 
 
 def written_ids(text: str) -> set[str]:
-    """Return the ids in a text, except those that are the ends of a range."""
+    """Return the ids in a text, except the ends of a range."""
     return set(WRITTEN_ID.findall(RANGE.sub("", text)))
 
 
@@ -149,7 +149,7 @@ def unproven(rules: dict[str, list[Rule]], found: dict[str, set[Proof]]) -> list
 
 
 def recorded(found: dict[str, set[Proof]]) -> set[str]:
-    """Return the ids of rules that a dialogue shows."""
+    """Return the ids of rules that have a dialogue."""
     return {rule_id for rule_id, tests in found.items() if any(map(_is_dialogue, tests))}
 
 
@@ -176,7 +176,7 @@ def page() -> str:
 
 
 def entry(rule: Rule, tests: list[Proof]) -> str:
-    """Return a rule as Markdown, with an anchor; the page's end tells where its links lead."""
+    """Return a rule as Markdown, with an anchor; its links are defined at the end of the page."""
     sources = ", ".join(f"[{name}]" for name in rule.sources)
     anchor = f'<a id="{rule.id.lower()}"></a>'
     says = wrapped(f"{anchor}**{rule.id}** {rule.says}")
@@ -189,12 +189,12 @@ def entry(rule: Rule, tests: list[Proof]) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Return a text in lines of at most `WIDTH`, where its words allow that."""
+    """Return a text in lines of at most `WIDTH`, unless a word is longer."""
     return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def address(name: str, sources: dict[str, dict[str, str]]) -> str:
-    """Return where a proposal, a ticket or a class is found."""
+    """Return the address of a proposal, a ticket or a class."""
     if name.startswith("KIP-"):
         return WIKI + quote_plus(f"{name}: {sources['proposals'][name]}", safe="")
     if name.startswith("KAFKA-"):
@@ -203,19 +203,19 @@ def address(name: str, sources: dict[str, dict[str, str]]) -> str:
 
 
 def test_links(tests: list[Proof]) -> Iterator[str]:
-    """Return for each file of tests the names of the tests and its link."""
+    """Return, for each test file, the names of its tests and its link."""
     for path, group in groupby(tests, key=lambda proof: proof.path):
         names = ", ".join(f"`{proof.name}`" for proof in group if proof.name)
         yield f"{names} in [{short(path)}]" if names else f"[{short(path)}]"
 
 
 def short(path: str) -> str:
-    """Return the path of a test file as the page names it."""
+    """Return the path of a test file as shown on the page."""
     return path.removeprefix("tests/")
 
 
 def main() -> None:
-    """Write the page, and say which decisions to leave a rule without a test are out of date."""
+    """Write the page, and list outdated decisions about rules without a test."""
     PAGE.write_text(page(), encoding="utf-8")
     rules, found = sections(), proofs()
     every = [rule for section in rules.values() for rule in section]

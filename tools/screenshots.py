@@ -1,7 +1,7 @@
-"""Use the page of a region in a headless Chromium, and take its pictures: docs/images/region-*.png.
+"""Use the page of a region in a headless Chromium, and take screenshots: docs/images/region-*.png.
 
-It starts an embedded broker and two workers, lets one join later and the region reset, opens the
-page, and presses its buttons by the keyboard. Chromium has to be on the path.
+It starts an embedded broker and two workers, one of them later, resets the region, opens the page,
+and presses its buttons with the keyboard. Chromium must be on the path.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ IMAGES = ROOT / "docs" / "images"
 TOPIC = "flights"
 PARTITIONS = 6
 BYTES_MAX = 200_000
-# Name of a picture, width and height, scheme; those in the documentation come first.
+# Name, width, height and colour scheme of each picture; those in the documentation come first.
 SIZE = (1180, 1240)
 PICTURES = (("region-light.png", *SIZE, "light"), ("region-dark.png", *SIZE, "dark"))
-# The pictures show no name of the machine that they were taken on.
+# The pictures must not show the name of the machine.
 _HOST, _USER = "worker-1.example", "anna"
 NARROW = (("narrow-light.png", 360, 1600, "light"), ("narrow-dark.png", 830, 1300, "dark"))
 _TAB, _ENTER = ("Tab", 9), ("Enter", 13)
@@ -54,7 +54,7 @@ def page(address: str, region: str) -> Iterator[str]:
 
 @contextmanager
 def region() -> Iterator[tuple[str, str]]:
-    """Run a region in which something happens; yields the broker's address and its name."""
+    """Run a region with some events; yield the broker's address and the region's name."""
     with (
         EmbeddedBroker(offsets_topic_num_partitions=4) as broker,
         tempfile.TemporaryDirectory() as d,
@@ -78,10 +78,10 @@ def region() -> Iterator[tuple[str, str]]:
 
 
 def look(browser: Chromium, address: str, target: Path, size: tuple[int, int], scheme: str) -> None:
-    """Open the page and take its picture.
+    """Open the page and take a screenshot.
 
     Raises:
-        ChromiumError: The page shows nothing, is wider than its window, or complains.
+        ChromiumError: The page is empty, is wider than its window, or logs errors.
     """
     browser.open(address, *size, scheme)
     browser.wait("document.querySelectorAll('#happenings tr').length > 8")
@@ -92,10 +92,10 @@ def look(browser: Chromium, address: str, target: Path, size: tuple[int, int], s
 
 
 def use(browser: Chromium, address: str, folder: Path | None) -> None:
-    """Ask for a checkpoint and a reset, by the keyboard alone.
+    """Request a checkpoint and a reset, using only the keyboard.
 
     Raises:
-        ChromiumError: Something does not happen.
+        ChromiumError: An expected effect does not occur.
     """
     browser.open(address, *SIZE)
     browser.wait("document.getElementById('drain').ariaDisabled === 'false'")
@@ -115,11 +115,11 @@ def use(browser: Chromium, address: str, folder: Path | None) -> None:
     browser.wait("document.getElementById('confirm').open")
     browser.press(*_TAB)
     browser.press(*_ENTER)
-    browser.wait("/^Attempt .* goes on/.test(document.getElementById('result').textContent)")
+    browser.wait("/^Attempt .* continues/.test(document.getElementById('result').textContent)")
 
 
 def look_at_the_rest(browser: Chromium, address: str, broker: str, name: str, folder: Path) -> None:
-    """Take pictures of the partitions, and of a region whose control topic is gone."""
+    """Take screenshots of the partitions, and of a region whose control topic was deleted."""
     browser.open(address, 700, 1400, "dark")
     browser.wait("document.querySelectorAll('#partitions tr').length > 3")
     browser.value("document.querySelector('details').open = true")
@@ -134,7 +134,7 @@ def tab_to(browser: Chromium, wanted: str) -> None:
     """Press Tab until something has the focus.
 
     Raises:
-        ChromiumError: It never gets it.
+        ChromiumError: It never gets the focus.
     """
     for _ in range(20):
         if browser.value("document.activeElement.id") == wanted:
@@ -144,7 +144,7 @@ def tab_to(browser: Chromium, wanted: str) -> None:
 
 
 def main(folder: Path | None = None) -> int:
-    """Use the page and take its pictures; with a folder, also narrow ones, all into the folder."""
+    """Use the page and take screenshots; with a folder, put all there, including narrow ones."""
     platform.node = lambda: _HOST
     os.environ["LOGNAME"] = _USER
     wanted = PICTURES if folder is None else (*PICTURES, *NARROW)

@@ -1,7 +1,7 @@
-"""Write the types of keyword settings: a TypedDict for each class of settings.
+"""Generate the types of keyword settings: a TypedDict for each class of settings.
 
-With `**settings: Unpack[ConsumerSettings]` mypy and pyright find a misspelt setting or a value of a
-wrong type, and an editor shows what a setting does. Names, types and texts are those of the class.
+With `**settings: Unpack[ConsumerSettings]` mypy and pyright find a misspelt setting or a value of
+the wrong type, and an editor shows what a setting does. Names, types and texts come from the class.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class Page:
-    """A module to write.
+    """A module to generate.
 
     Attributes:
-        path: Where it is, below `src/kohort`.
+        path: Its path below `src/kohort`.
         source: The module with the classes of settings.
-        kinds: Name of each class, what its settings are for, and the class it extends.
-        imports: What their types need.
+        kinds: Name of each class, the purpose of its settings, and the class that it
+            extends.
+        imports: The imports that their types need.
         before: A class that the first extends, and its module.
     """
 
@@ -40,7 +41,7 @@ class Page:
 
     @property
     def file(self) -> Path:
-        """Where the module is."""
+        """The path of the module."""
         return ROOT / "src" / "kohort" / self.path
 
 
@@ -117,7 +118,7 @@ def annotated(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def described(doc: str) -> dict[str, str]:
-    """Return what a docstring says of each attribute, without line breaks."""
+    """Return the text about each attribute in a docstring, without line breaks."""
     texts: dict[str, str] = {}
     field = ""
     for line in cleandoc(doc.partition("Attributes:\n")[2]).splitlines():

@@ -1,6 +1,6 @@
-"""Play every pair of faults at every pair of moments in a small region: `make sweep-regions`.
+"""Play every pair of faults at every pair of times in a small region: `make sweep-regions`.
 
-With a moment each second these are 157,500 runs, two hours of processor time.
+With one time per second these are 157,500 runs, two hours of CPU time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SAY_EVERY = 10_000
 
 
 def complaint(scenario: RegionScenario) -> tuple[str, str]:
-    """Run a scenario, and return it with what was wrong; both are empty if nothing was."""
+    """Run a scenario, and return it with the complaint; both are empty if it passed."""
     outcome = run(scenario)
     return ("", "") if outcome.is_ok else (to_json(scenario), outcome.complaint)
 
 
 def main() -> int:
-    """Sweep; exit with 1 when a rule is broken, and print how."""
+    """Sweep; if a rule is broken, print how, and exit with 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1_000, help="milliseconds between moments")
     parser.add_argument("--protocol", choices=PROTOCOLS, help="only this one")

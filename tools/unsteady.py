@@ -1,9 +1,9 @@
-"""Try a failed test of the first tier again, where its failure may be an accident of the machine.
+"""Rerun a failed test of the first tier if the failure may be caused by the machine.
 
-Only tests that start processes or wait for the network, and count no records, are tried again
-(`tests/tiers.py` says which): in three fresh processes, one after the other. If each passes, the
-run passes and names the test as unsteady, with the output of its failure, here and in
-`build/unsteady.json`. Its cause then gets a line in `tests/unsteady.toml`, and is mended.
+Only tests that start processes or wait for the network, and count no records, are rerun
+(`tests/tiers.py` selects them): in three fresh processes, one after the other. If each passes, the
+run passes and reports the test as unsteady, with the output of its failure, here and in
+`build/unsteady.json`. Its cause must then be listed in `tests/unsteady.toml` and fixed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import install
 FAILURES = install.ROOT / "build" / "failures.json"
 UNSTEADY = install.ROOT / "build" / "unsteady.json"
 TIMES = 3
-# More failures at once are no accident.
+# More failures at once are not accidental.
 MOST = 5
 
 
 class Failure(TypedDict):
-    """A test that failed, as `tests/reporting.py` writes it."""
+    """A failed test, as written by `tests/reporting.py`."""
 
     test: str
     again: bool
@@ -32,13 +32,13 @@ class Failure(TypedDict):
 
 
 def forget() -> None:
-    """Remove what an earlier run has left."""
+    """Remove the files of an earlier run."""
     FAILURES.unlink(missing_ok=True)
     UNSTEADY.unlink(missing_ok=True)
 
 
 def are_accidents(path: Path = FAILURES) -> bool:
-    """Whether every failure of a run passes when it is tried again; says what it tried."""
+    """Rerun every failure of a run, with a message for each; return whether all of them pass."""
     failures: list[Failure] = json.loads(path.read_text()) if path.exists() else []
     if not failures or len(failures) > MOST or not all(each["again"] for each in failures):
         return False
@@ -52,14 +52,14 @@ def are_accidents(path: Path = FAILURES) -> bool:
 
 
 def passes(test: str) -> bool:
-    """Run one test in a process of its own."""
+    """Run one test in a separate process."""
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly"]
     command = [*words, "--quiet", "--no-header", test]
     return subprocess.run(command, cwd=install.ROOT, check=False).returncode == 0
 
 
 def tell() -> None:
-    """Name the unsteady tests of this run, with the output of their failures."""
+    """Print the unsteady tests of this run, with the output of their failures."""
     if not UNSTEADY.exists():
         return
     found: list[Failure] = json.loads(UNSTEADY.read_text())

@@ -130,7 +130,7 @@ def test_the_page_shows_what_status_says_and_acts_by_the_keyboard(
         eventually(dialog.is_displayed, "the page asks again")
         browser.switch_to.active_element.send_keys(TAB)
         browser.switch_to.active_element.send_keys(ENTER)
-        goes_on = f"Attempt {before['attempt'] + 1} goes on"
+        goes_on = f"Attempt {before['attempt'] + 1} continues"
         eventually(lambda: text(browser, "result").startswith(goes_on), "it goes on", WAIT_S)
         after = status(address, name)
         assert after["attempt"] == before["attempt"] + 1
