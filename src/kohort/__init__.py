@@ -1,7 +1,7 @@
 """Kafka consumer groups for Python and Spark.
 
-Clients and the embedded broker are loaded when they are first asked for, so that a broker starts
-without the libraries of the client, and the other way round.
+Clients and the embedded broker are loaded on first use, so that a broker starts without the
+client's libraries, and vice versa.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m kohort` is the command `kohort`, where no script of that name is on the PATH."""
+"""Run the command `kohort` as `python -m kohort`, for when the script is not on the PATH."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 Three families, by the side at fault:
 
-* `RemoteProtocolError`: the peer sent bytes that no Kafka peer sends.
-* `LocalProtocolError`: our caller asked for something the protocol does not allow now.
-* `KafkaError`: the peer answered well-formed with one of Kafka's error codes.
+* `RemoteProtocolError`: the peer sent bytes that violate Kafka's protocol.
+* `LocalProtocolError`: the caller asked for something that the protocol does not allow now.
+* `KafkaError`: the peer sent a well-formed answer with one of Kafka's error codes.
 
-Any other exception out of this package is a bug.
+Any other exception from this package is a bug.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes by their protocol names; a peer may send codes that are not here."""
+    """Kafka's error codes by their protocol names; a peer may send other codes."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -201,7 +201,7 @@ _RETRIABLE = frozenset(
     }
 )
 
-# Errors after which a consumer or producer object cannot go on, whatever it is asked next.
+# Errors after which a consumer or producer object cannot be used any longer.
 _FATAL = frozenset(
     {
         ErrorCode.FENCED_INSTANCE_ID,
@@ -221,7 +221,7 @@ _FATAL = frozenset(
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, or `UNKNOWN_CODE_<n>` for one not known here."""
+    """Return Kafka's name of an error code, or `UNKNOWN_CODE_<n>` for an unknown one."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -229,15 +229,15 @@ def error_name(code: int) -> str:
 
 
 class Portable(BaseException):
-    """An exception that survives `pickle` and `copy`, whatever its constructor takes.
+    """An exception that survives `pickle` and `copy`, whatever its constructor's arguments are.
 
-    Python makes a copy of `args`, which are what `str` shows and seldom what a constructor was
-    given. Here attributes and notes are taken along as they are, and a cause of this package too:
-    a cause from elsewhere may refuse to be pickled, and is not needed to read the message.
+    Python recreates an exception from `args`, which `str` shows and which seldom are the
+    constructor's arguments. Here attributes and notes are copied unchanged, and so is a cause from
+    this package: another cause may refuse to be pickled, and is not needed to read the message.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return what makes an equal exception without calling its constructor."""
+        """Return the parts of an equal exception, made without calling its constructor."""
         state = dict(self.__dict__)
         if isinstance(self.__cause__, Portable):
             state["__cause__"] = self.__cause__
@@ -249,33 +249,33 @@ def _made_again(kind: type[Portable], args: tuple[object, ...]) -> Portable:
 
 
 class KohortError(Portable, Exception):
-    """Base of every exception that this package raises on purpose."""
+    """Base class of all exceptions that this package raises on purpose."""
 
 
 class ProtocolError(KohortError):
-    """The rules of the protocol were broken; see the two subclasses for by whom."""
+    """The protocol was violated; the two subclasses tell by whom."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that is not Kafka's protocol, or that exceeds a limit."""
+    """The peer sent bytes that violate Kafka's protocol, or exceed a limit."""
 
 
 class LocalProtocolError(ProtocolError):
-    """The caller asked for something the protocol does not allow in the present state."""
+    """The caller asked for something that the protocol does not allow in the current state."""
 
 
 class RecordDeserializationError(KohortError):
-    """A deserializer raised; the other partitions go on, this one waits at the record.
+    """A deserializer raised; other partitions continue, this one waits at the record.
 
-    `seek(partition, offset + 1)` skips the record. Its `__cause__` is what the deserializer raised.
+    `seek(partition, offset + 1)` skips the record. The `__cause__` is the deserializer's exception.
 
     Attributes:
-        part: What could not be made, "key" or "value".
+        part: The part that could not be deserialized, "key" or "value".
         partition: Partition of the record.
         offset: Its offset.
         key: Its key as bytes, None when there is none.
         value: Its value as bytes, None when there is none.
-        reason: What the deserializer said.
+        reason: The deserializer's error.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class RecordDeserializationError(KohortError):
         super().__init__(part, partition, offset, key, value, reason)
 
     def __str__(self) -> str:
-        """Return what failed, where, and how to go on."""
+        """Return what failed, where, and how to continue."""
         where = f"{self.partition.topic}-{self.partition.partition}"
         return (
             f"{where} at offset {self.offset}: the {self.part} cannot be deserialized"
@@ -306,22 +306,22 @@ class RecordDeserializationError(KohortError):
 
 
 class ConfigError(KohortError, ValueError):
-    """A setting is unknown, malformed, or contradicts another one."""
+    """A setting is unknown, malformed, or contradicts another setting."""
 
 
 class KafkaError(KohortError):
-    """A Kafka error code, as an exception.
+    """A Kafka error code as an exception.
 
     Attributes:
-        code: The number on the wire; it may be one that `ErrorCode` does not list.
+        code: The numeric error code; it may be one that `ErrorCode` does not list.
         name: Kafka's name of the code.
-        message: What is wrong, in words; the name where nothing more is known.
+        message: A description of the error; the name if nothing more is known.
         retriable: Whether the same request may succeed when sent again.
         fatal: Whether the object that raised it cannot be used any longer.
     """
 
     def __init__(self, code: int, message: str = "") -> None:
-        """Make the error of `code` (an `ErrorCode` or a number from the wire)."""
+        """Make the error for `code` (an `ErrorCode` or a number from an answer)."""
         self.code = int(code)
         self.name = error_name(self.code)
         self.message = message or self.name
@@ -330,7 +330,7 @@ class KafkaError(KohortError):
         super().__init__(f"{self.name}: {message}" if message else self.name)
 
 
-# What the codes of a missing right are about.
+# The kind of resource for each code of a missing permission.
 _DENIED: Mapping[int, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "group",
@@ -340,13 +340,14 @@ _DENIED: Mapping[int, str] = {
 
 
 def with_right(code: int, text: str, operation: str, *, creates: bool = False) -> str:
-    """Return the text of an error; where a right is missing, it says which one.
+    """Return the text of an error; for a missing permission, it says which one.
 
     Args:
         code: The error's code.
-        text: What it is about.
-        operation: What an ACL must allow, by Kafka's name of the operation.
-        creates: Whether the request had a missing topic created: the answer is the same then.
+        text: The subject of the error.
+        operation: The operation that an ACL must allow, by Kafka's name.
+        creates: Whether the request creates a missing topic, which may be refused with the same
+            code.
     """
     kind = _DENIED.get(code)
     if kind is None:
@@ -355,22 +356,22 @@ def with_right(code: int, text: str, operation: str, *, creates: bool = False) -
     return f"{text}: allow the client's user to {operation} this {kind}{more}"
 
 
-# Brokers show a topic only to those who may DESCRIBE it; to others it looks as if there were none.
+# Brokers show a topic only to users who may DESCRIBE it; for others it does not seem to exist.
 MAY_BE_HIDDEN = "or the client's user may not DESCRIBE it"
 
 _LONGEST_MESSAGE = 1_000
 
 
 def clipped(message: str | None) -> str | None:
-    """Return a text for people as an answer can carry it: a name in it may be 32 KiB long."""
+    """Return a message short enough for an answer: a name in it may be 32 KiB long."""
     return message if message is None else message[:_LONGEST_MESSAGE]
 
 
 def told_by_server(message: str | None) -> str:
-    """Return a text of a server as logs and errors can show it: on one line, and not too long.
+    """Return a server's message in a form for logs and errors: on one line, and not too long.
 
     Args:
-        message: The text, of any length and characters; None is none.
+        message: The message, with any length and characters; None for none.
     """
     shown = clipped(message) or ""
     if shown != message and message:
@@ -383,31 +384,31 @@ def told_by_server(message: str | None) -> str:
 
 
 class BrokerUnavailableError(KafkaError):
-    """No broker could be reached within the time allowed; names address and cause."""
+    """No broker could be reached in time; the message names addresses and causes."""
 
     def __init__(self, message: str) -> None:
-        """Make the error with a message that names the addresses tried and why they failed."""
+        """Make the error with a message that names the tried addresses and why they failed."""
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
 
 
 class AuthenticationError(KafkaError):
     """This client and the cluster do not accept each other: SASL or TLS has failed.
 
-    It is fatal: the client does not connect again, because each attempt counts towards the limits
-    of an account. Correct the settings and make a new client.
+    It is fatal: the client does not reconnect, because each attempt counts towards the account's
+    limit of failed logins. Correct the settings and create a new client.
     """
 
     def __init__(self, code: int, message: str = "") -> None:
-        """Make the error of `code`, with a message that says who refused whom, and why."""
+        """Make the error for `code`, with a message that says which side refused, and why."""
         super().__init__(code, message)
         self.retriable = False
         self.fatal = True
 
 
 class TlsError(AuthenticationError):
-    """TLS has failed: a certificate that is not accepted, or no common version or cipher.
+    """TLS has failed: a certificate was not accepted, or there is no common version or cipher.
 
-    Kafka has no error code for it: `code` is that of UNKNOWN_SERVER_ERROR, as in Java's clients.
+    Kafka has no error code for this: `code` is UNKNOWN_SERVER_ERROR, as in Java's clients.
     """
 
     def __init__(self, message: str) -> None:
@@ -418,27 +419,27 @@ class TlsError(AuthenticationError):
 
 
 class RequestTimedOutError(KafkaError):
-    """A request, or a call made of several, got no answer within the time allowed."""
+    """A request, or a call that consists of several, got no answer in time."""
 
     def __init__(self, message: str) -> None:
-        """Make the error with a message that names what was waited for."""
+        """Make the error with a message that names the awaited result."""
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
 
 
 class PartialFailureError(KafkaError):
-    """Some of several things could not be done; the others were.
+    """A call succeeded for some of several items and failed for others.
 
-    It has the code of the first that failed.
+    It has the code of the first failed item.
 
     Attributes:
-        errors: The error of each that failed: by topic, group, partition, or broker's id.
-        results: What the call would have returned for the others, by the same; often nothing.
+        errors: The error of each failed item: by topic, group, partition, or broker id.
+        results: The results of the other items, by the same keys; often empty.
     """
 
     def __init__(
         self, errors: Mapping[object, KafkaError], results: Mapping[object, object] | None = None
     ) -> None:
-        """Make the error of at least one."""
+        """Make the error from at least one failed item."""
         self.errors = dict(errors)
         self.results = dict(results or {})
         first = next(iter(self.errors.values()))
@@ -448,23 +449,23 @@ class PartialFailureError(KafkaError):
 
 
 class AbortableTransactionError(KafkaError):
-    """The open transaction cannot be committed any more: abort it, then begin another one.
+    """The open transaction can no longer be committed: abort it, then begin another.
 
-    Its `__cause__` is the first thing that went wrong in the transaction, and its code that of it.
-    It is not retriable, whatever the code: nothing but an abort helps.
+    Its `__cause__` is the first error of the transaction, and its code is that error's code. It is
+    not retriable, whatever the code: only an abort helps.
     """
 
     def __init__(self, code: int, message: str = "") -> None:
-        """Make the error of `code`, with a message that names id and cause."""
+        """Make the error for `code`, with a message that names transactional id and cause."""
         super().__init__(code, message)
         self.retriable = False
 
 
 class ProducerFencedError(KafkaError):
-    """Another producer with the same transactional id has taken over: this one is at its end.
+    """Another producer with the same transactional id has taken over: this one cannot continue.
 
-    Its open transaction is aborted. Close it; do not begin again under this id while the other
-    producer is at work, or the two fence each other for ever.
+    Its open transaction is aborted. Close it; do not start again with this id while the other
+    producer is running, or the two will keep fencing each other.
     """
 
     def __init__(self, message: str, code: int = ErrorCode.PRODUCER_FENCED) -> None:
@@ -474,11 +475,11 @@ class ProducerFencedError(KafkaError):
 
 
 class CommitFailedError(KafkaError):
-    """The group moved on; the partitions of this commit may belong to another member now."""
+    """The group has rebalanced; the partitions of this commit may belong to another member now."""
 
 
 class RebalanceInProgressError(KafkaError):
-    """The commit came in the middle of a rebalance: poll, then commit again."""
+    """The commit arrived during a rebalance: poll, then commit again."""
 
     def __init__(self, message: str = "") -> None:
         """Make the error."""

@@ -17,7 +17,7 @@ def registry_with(collector: Collector, error: type[KohortError]) -> CollectorRe
 
     Args:
         collector: The collector.
-        error: What is raised when prometheus_client is not installed.
+        error: Type of the error if prometheus_client is not installed.
     """
     try:
         from prometheus_client import CollectorRegistry
@@ -33,13 +33,13 @@ def registry_with(collector: Collector, error: type[KohortError]) -> CollectorRe
 def serve(
     registry: CollectorRegistry, host: str, port: int, error: type[KohortError]
 ) -> WSGIServer:
-    """Serve a registry from a thread of its own.
+    """Serve a registry from a separate thread.
 
     Args:
         registry: The registry.
         host: Address to listen on.
-        port: Port to listen on, 0 for one that is free.
-        error: What is raised when the port is taken.
+        port: Port to listen on, 0 for any free port.
+        error: Type of the error if the port is taken.
     """
     from prometheus_client import start_http_server
 

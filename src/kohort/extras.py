@@ -1,4 +1,4 @@
-"""Parts of the package that need more than a client does: what to type when it is missing."""
+"""Optional dependencies, and which extra to install when one is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from kohort.errors import KohortError
 
-# The extra that brings a package, by the name under which it is imported.
+# The extra that installs a package, by the package's import name.
 EXTRAS = {
     "aws_msk_iam_sasl_signer": "msk",
     "confluent_kafka": "demo",
@@ -27,15 +27,15 @@ EXTRAS = {
 
 
 class MissingExtraError(KohortError, ModuleNotFoundError):
-    """A package is not installed that this part of kohort needs and others do not."""
+    """An optional package that this part of kohort needs is not installed."""
 
 
 @contextmanager
 def needed_by(what: str) -> Iterator[None]:
-    """Name the extra to install when an import inside fails for want of it.
+    """Name the extra to install when an import inside the block fails without it.
 
     Args:
-        what: The part of kohort, for people.
+        what: The part of kohort, for messages.
 
     Raises:
         MissingExtraError: A package of an extra is not installed.
@@ -54,15 +54,15 @@ def needed_by(what: str) -> Iterator[None]:
 
 
 def check_packages(what: str, extra: str, names: Iterable[str]) -> None:
-    """Look for packages, before anything begins that would need them later.
+    """Check that packages are installed before starting work that needs them later.
 
     Args:
-        what: The part of kohort, for people.
-        extra: The extra that brings all of them.
-        names: The packages, as they are imported.
+        what: The part of kohort, for messages.
+        extra: The extra that installs all of them.
+        names: Import names of the packages.
 
     Raises:
-        MissingExtraError: Names all that are missing.
+        MissingExtraError: Some are missing; the error names all of them.
     """
     missing = [name for name in names if find_spec(name) is None]
     if missing:

@@ -1,7 +1,7 @@
-"""Whether the compiled half of the package is here; found out before anything asks for it.
+"""Check early that the compiled extension modules are installed.
 
-Spark ships what `--py-files` and `addPyFile` name as an archive, from which Python imports modules
-but no extension modules. Without this the error would name an unfamiliar module.
+Spark ships files from `--py-files` and `addPyFile` as archives, from which Python cannot import
+extension modules. Without this check, the error would name an unfamiliar module.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from importlib.util import find_spec
 
 from kohort.errors import KohortError
 
-# Any of them; to look for this one loads nothing else.
+# Any one of them; finding this one loads nothing else.
 EXTENSION = "kohort.group.assignors._border"
 
 
 class InstallationError(KohortError, ImportError):
-    """The package was put where Python cannot load all of it."""
+    """The package is installed in a way that Python cannot load completely."""
 
 
 def check_installation() -> None:
-    """Refuse to go on without the extension modules.
+    """Check that the extension modules can be imported.
 
     Raises:
-        InstallationError: They are not here; the message says why and what works instead.
+        InstallationError: They cannot; the message says why and what works instead.
     """
     if find_spec(EXTENSION) is not None:
         return

@@ -1,8 +1,8 @@
-"""Packages whose public names are imported when they are first used.
+"""Import the public names of packages on first use.
 
 Imports are lazy so that a restarted member rejoins sooner, a broker needs no library of the client,
-and Spark's workers start fast. A public name must not be that of a submodule of its package: the
-import of the submodule would take its place.
+and Spark's workers start fast. A public name must not be the name of a submodule of its package:
+the import of the submodule would take its place.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def importer(
 
     Args:
         package: Its name.
-        homes: The module of each public name; one of the package itself begins with a dot.
-        around: Makes a context for each import, such as one that explains what is missing.
+        homes: The module of each public name; a module of the package itself begins with a dot.
+        around: Makes a context for each import, for example one that explains missing packages.
     """
 
     def load(name: str) -> object:

@@ -9,12 +9,12 @@ from contextlib import suppress
 
 
 def write_out(line: str) -> None:
-    """Print a line on standard output at once.
+    """Print a line on standard output, and flush it.
 
     Raises:
-        OSError: It is closed, or does not take the line.
+        OSError: Standard output is closed, or cannot be written to.
     """
-    # Python's stream is None if the process was started without the descriptor.
+    # The stream is None if the process was started without the descriptor.
     if not hasattr(sys.stdout, "write"):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     sys.stdout.write(line + "\n")
@@ -22,7 +22,7 @@ def write_out(line: str) -> None:
 
 
 def failure_of_out() -> OSError | None:
-    """Return why standard output takes nothing, found by one more line; None if it does."""
+    """Return why standard output cannot be written to, by trying another line; None if it can."""
     try:
         write_out("")
     except OSError as error:
@@ -31,7 +31,7 @@ def failure_of_out() -> OSError | None:
 
 
 def silence_out() -> None:
-    """Drop what standard output did not take, or Python complains of it once more at the end."""
+    """Drop unwritten output, about which Python would complain again at exit."""
     with suppress(OSError, ValueError, AttributeError):
         out = sys.stdout.fileno()
         nothing = os.open(os.devnull, os.O_WRONLY)

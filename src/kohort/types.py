@@ -20,7 +20,7 @@ class TopicPartition(NamedTuple):
 
 
 class ConsumerGroupMetadata(Struct, frozen=True):
-    """As whom a consumer is in its group, for a producer that commits in its name (KIP-447).
+    """A consumer's identity in its group, for a producer that commits on its behalf (KIP-447).
 
     Attributes:
         group_id: The group.

@@ -1,6 +1,6 @@
-"""What is done with values, which are structs of msgspec: they are copied, and asked for defaults.
+"""Operations on values, which are msgspec structs: copies with changes, and default values.
 
-Why structs and not dataclasses: docs/decisions/0029-values-of-our-own.md.
+docs/decisions/0029-values-of-our-own.md explains why they are not dataclasses.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import NODEFAULT, Struct
 
 if TYPE_CHECKING:
-    # Does the same; and of this one the type checker compares names and types with the fields.
+    # Does the same; the type checker compares the names and types of its arguments with the fields.
     from dataclasses import replace
 else:
     from msgspec.structs import replace
@@ -19,12 +19,12 @@ __all__ = ["defaults", "replace"]
 
 
 def defaults(cls: type[Struct]) -> dict[str, object]:
-    """Return what the fields of a class are by default, in order of declaration.
+    """Return the default values of a class's fields, in order of declaration.
 
-    `msgspec.structs.fields` says more; it evaluates all annotations, which takes far longer.
+    `msgspec.structs.fields` returns more, but evaluates all annotations, which takes far longer.
 
     Args:
-        cls: A class without defaults that are made for each value.
+        cls: A class without default factories.
 
     Returns:
         The default of each field by its name, `msgspec.NODEFAULT` where there is none.

@@ -145,7 +145,7 @@ def test_what_is_not_a_number_is_found_among_equal_numbers(
 
 def test_columns_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
     rows = rows_of("short text").append_column("C", pa.array(range(5)))
-    with pytest.raises(DeltaAppendError, match="the columns 'c' and 'C' differ in case only"):
+    with pytest.raises(DeltaAppendError, match="the columns 'c' and 'C' differ only in case"):
         TableAppend(tmp_path / "out", "g").append(TableRows([rows]), rows.schema, 0)
     assert not (tmp_path / "out").exists()
 

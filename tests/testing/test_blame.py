@@ -59,7 +59,7 @@ class Later:
 
 @pytest.mark.parametrize("value", [Later(), Future[None]()])
 def test_what_is_done_later_is_not_simulated_and_nobodys_fault(value: Awaitable[None]) -> None:
-    with pytest.raises(NotSimulatedError, match="done later"):
+    with pytest.raises(NotSimulatedError, match="asynchronous listener"):
         simulate(returning(value))
 
 
@@ -153,8 +153,8 @@ def exits() -> RebalanceListener:
         (Half, "listener must have on_partitions_revoked and on_partitions_assigned"),
         (lambda: RebalanceListener, "listener must have on_partitions_revoked"),
         (lambda: None, "returned None"),
-        (RebalanceListener(), "no class or function that makes a listener"),
-        (5, "no class or function that makes a listener"),
+        (RebalanceListener(), "not a class or function that makes a listener"),
+        (5, "not a class or function that makes a listener"),
     ],
 )
 def test_a_listener_that_cannot_be_made_is_told_with_the_seed(

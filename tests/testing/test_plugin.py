@@ -149,7 +149,11 @@ class Other(socketserver.BaseRequestHandler):
     [
         (USES, ("--kohort-protocols", "classic,eager"), "eager is not one of classic, consumer"),
         (USES.replace("partitions=3", "count=3"), (), "takes partitions= and configs="),
-        (USES, ("--kohort-bootstrap-servers", ""), "is empty: leave it out, or say where a Kafka"),
+        (
+            USES,
+            ("--kohort-bootstrap-servers", ""),
+            "is empty: leave it out, or give the address of a Kafka",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -96,7 +96,7 @@ def test_a_listener_that_is_done_later_is_refused() -> None:
         async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
             pass
 
-    with pytest.raises(NotSimulatedError, match="done later"):
+    with pytest.raises(NotSimulatedError, match="asynchronous listener"):
         simulate(Later, seeds=[1])
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-# How to treat a column of the stream that the table lacks: refuse it, or add it.
+# How to treat a column of the stream that the table lacks: refuse or add it.
 SchemaMode = Literal["strict", "merge"]
 # The key under which PySpark passes a column's metadata.
 _SPARK_METADATA = b"SPARK::metadata::json"
@@ -73,8 +73,8 @@ def check_types(schema: pa.Schema, uri: str) -> None:
     for column in schema:
         if "null" in _words(column.type):
             raise DeltaAppendError(
-                f"{uri}: column {column.name!r} is {column.type}, and null (VOID in Spark) is no "
-                "type of a Delta table: it holds nothing but nulls, and does not say of which "
+                f"{uri}: column {column.name!r} is {column.type}, and null (VOID in Spark) is not "
+                "a type of Delta tables: it holds only nulls, and does not say of which "
                 "type; cast it in the stream, or leave it out"
             )
         try:
@@ -93,7 +93,7 @@ def _check_case(names: Iterable[str], uri: str) -> None:
         other = known.setdefault(name.lower(), name)
         if other != name:
             raise DeltaAppendError(
-                f"{uri}: the columns {other!r} and {name!r} differ in case only, and a Delta table "
+                f"{uri}: the columns {other!r} and {name!r} differ only in case, and a Delta table "
                 "cannot have both; rename one in the stream, or leave it out"
             )
 
@@ -111,7 +111,7 @@ def _words(kind: pa.DataType) -> set[str]:
 def check_times_in_maps(schema: pa.Schema, table: DeltaTable | None, uri: str) -> None:
     """Refuse a map with times without a zone, which would make the table unreadable.
 
-    deltalake 1.6.6 does not look inside maps for types that need the feature timestampNtz.
+    deltalake 1.6.6 does not search maps for types that need the feature timestampNtz.
 
     Args:
         schema: Columns of the future table.
@@ -150,7 +150,7 @@ def _times_without_zone(kind: pa.DataType, in_map: bool = False) -> Iterator[boo
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """Return a fully nullable schema, as Spark's own writers of Delta tables use."""
+    """Return a fully nullable schema, like Spark's own writers of Delta tables."""
     import pyarrow as pa
 
     return pa.schema([_nullable_field(each) for each in schema])
@@ -199,7 +199,7 @@ def _missing(table: DeltaTable, schema: pa.Schema, uri: str) -> list[pa.Field]:
         twin = alike.get(column.name.lower(), column.name)
         if twin != column.name:
             raise DeltaAppendError(
-                f"{uri}: column {column.name!r} differs from the table's {twin!r} in case only"
+                f"{uri}: column {column.name!r} differs from the table's {twin!r} only in case"
             )
         if column.name in present and not _is_same(column, present[column.name]):
             raise DeltaAppendError(

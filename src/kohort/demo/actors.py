@@ -92,7 +92,7 @@ class Actor:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the process ended without being told to or killed."""
+        """Whether the process ended without being asked to or killed."""
         return self._gone() and not self._was_killed and "drained" not in self.state.said
 
     def tell(self, command: str) -> None:
@@ -138,7 +138,7 @@ class Actor:
         """Kill the process and everything it started at the same instant.
 
         Spark's Python workers lead process groups of their own, so one signal to a group would
-        leave some of them alive to say goodbye to the broker.
+        leave some of them alive to leave the group cleanly.
         """
         self._was_killed = True
         family = [psutil.Process(self.pid)] if self.alive else []

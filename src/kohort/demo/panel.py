@@ -26,7 +26,7 @@ class Counters(Struct, frozen=True):
     Attributes:
         day: Day of 2013 the replay has reached, 0 to 364.
         published: Flights sent to the topic so far.
-        read: Flights the applications say they have read.
+        read: Flights that the applications report as read.
         committed: Sum of the group's committed offsets.
         total: Total number of flights.
         visible: Flights that a reader of the table sees.
@@ -59,8 +59,8 @@ class DemoPanel:
 
         Args:
             applications: Names of the applications, in the order of their colours.
-            what: A word for all of them together.
-            protocol: How they share the partitions, in a line.
+            what: Name for all of them together.
+            protocol: How they share the partitions, in one line.
             console: The console that shows it.
         """
         self._console = console
@@ -134,7 +134,7 @@ def _reader(counters: Counters) -> Text:
 
 
 def carrier_table(rows: Mapping[str, tuple[int, float, int, float]]) -> Table:
-    """Return the closing table: figures by carrier, of Spark SQL next to the data set's.
+    """Return the closing table: figures by carrier, from Spark SQL and from the data set.
 
     Args:
         rows: Carrier to (flights, mean delay in minutes) of the table, then of the data set.

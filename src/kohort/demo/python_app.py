@@ -1,6 +1,6 @@
 """One plain Python application of `kohort demo --quick`: flights in, one Delta table out.
 
-It is an operator of a consistent region, or with `--no-region` a plain Consumer that appends.
+It is an operator of a consistent region or, with `--no-region`, a plain Consumer that appends.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def operator(arguments: argparse.Namespace) -> RegionConsumer:
 
 
 def run_in_region(worker: RegionConsumer, orders: queue.Queue[str]) -> None:
-    """Run as an operator of a region until told to end."""
+    """Run as an operator of a region until asked to stop."""
 
     def stop() -> None:
         orders.get()

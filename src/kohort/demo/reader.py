@@ -114,7 +114,7 @@ class Reader:
         self._truth = truth
         self._version = 0
         self._table: DeltaTable | None = None
-        # Files never change, so each is read once; a version says which of them are visible.
+        # Files never change, so each is read once; a version determines which are visible.
         self._files: dict[str, pa.Table] = {}
 
     def look(self) -> bool:
@@ -168,7 +168,7 @@ class Reader:
 
 
 def main() -> None:
-    """Check until told to end, then once more; end early if a version is wrong."""
+    """Check until asked to stop, then once more; end early if a version is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in ("bootstrap", "topic", "table"):
         parser.add_argument(f"--{option}", required=True)

@@ -55,7 +55,7 @@ class Replay:
         self._thread = threading.Thread(target=self._run, name="demo-replay", daemon=True)
 
     def start(self) -> None:
-        """Begin to publish."""
+        """Start publishing."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class Replay:
             self._thread.join(timeout=30)
 
     def hold_at(self, day: int | None) -> None:
-        """Do not go past the end of `day` until told otherwise; None: go on to the end."""
+        """Stop at the end of `day` until the next call; None to continue to the end."""
         with self._turn:
             self._hold_day = day
             self._turn.notify_all()
@@ -95,7 +95,7 @@ class Replay:
         self.progress.published += len(pending)
 
     def _turn_page(self, day: int) -> bool:
-        """Wait until it is time for the next day; return False when told to stop."""
+        """Wait until it is time for the next day; return False when asked to stop."""
         self._next_page = max(self._next_page + 1 / self._pace, time.monotonic())
         with self._turn:
             self._turn.wait_for(lambda: self._stopping, self._next_page - time.monotonic())

@@ -1,4 +1,4 @@
-"""A source that lies to its group, for `kohort demo --sabotage`: it commits before the sink has."""
+"""A source for `kohort demo --sabotage` that commits before the sink has written."""
 
 from __future__ import annotations
 

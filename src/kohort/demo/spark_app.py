@@ -1,6 +1,6 @@
 """One Spark application of the demo: the kohort source in, one Delta table out.
 
-It is an operator of a consistent region, or with `--no-region` a member of a group that appends.
+It is an operator of a consistent region or, with `--no-region`, a member of a group that appends.
 
 The demo starts it as a separate process. It warms up its JVM, reports `ready`, and waits.
 """

@@ -1,4 +1,4 @@
-"""A region's output for the flights: each with the minutes that its aircraft was late so far.
+"""A region's output for the flights: each with its aircraft's total delay so far, in minutes.
 
 The totals are state that moves with its partition. After a kill they are correct only if state,
 position and output went back together.

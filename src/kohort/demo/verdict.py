@@ -1,4 +1,4 @@
-"""Judge a finished demo by two things only: the table it wrote and the data set it replayed."""
+"""Judge a finished demo only by the table it wrote and the data set it replayed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEWEST_SNAPSHOTS = 5
 
 
 class TableFacts(Struct, frozen=True):
-    """What stands in the table.
+    """The contents of the table.
 
     Attributes:
         rows: Number of rows.
@@ -47,7 +47,7 @@ class SnapshotFacts(Struct, frozen=True):
         last: Flights in the last one.
         wrong: Why one was not a consistent cut; empty if all were.
         checkpoints: Checkpoints that the region has completed.
-        resets: How often it went back to the last one.
+        resets: How many times it went back to the last one.
     """
 
     snapshots: int
@@ -63,7 +63,7 @@ class Verdict(Struct, frozen=True):
     Attributes:
         lost: Flights of the data set that are not in the table.
         twice: Rows of the table that repeat a flight.
-        reasons: What is wrong, in sentences; empty if nothing is.
+        reasons: The faults, in sentences; empty if there are none.
     """
 
     lost: int
@@ -72,7 +72,7 @@ class Verdict(Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no faults."""
         return not self.reasons
 
 

@@ -83,8 +83,8 @@ class SimulatedConsumer(SimulatedPositions):
         """Commit like `commit`, without waiting for the answer.
 
         Args:
-            offsets: As for `commit`.
-            on_commit: Called with the offsets, and None or the error, inside a later poll.
+            offsets: See `commit`.
+            on_commit: Called with the offsets, and None or the error, during a later poll.
         """
         wanted = self._wanted(offsets)
         told = arguments.function_or_none(on_commit, "on_commit")
@@ -206,7 +206,7 @@ class SimulatedConsumer(SimulatedPositions):
     # ----------------------------------------------------------------------------- the group
 
     def subscription(self) -> frozenset[str]:
-        """Return the topics subscribed to."""
+        """Return the subscribed topics."""
         return self._application.topics
 
     @property
@@ -282,7 +282,7 @@ class SimulatedConsumer(SimulatedPositions):
         """
         names = arguments.topics(topics)
         if bool(names) == (pattern is not None):
-            raise ValueError("give topics or a pattern, one of them")
+            raise ValueError("give either topics or a pattern")
         is_ours = not self._client.protocol.has_epochs
         arguments.pattern_or_none(pattern, "pattern", is_ours=is_ours)
         arguments.listener_or_none(listener, "listener")
@@ -297,7 +297,7 @@ class SimulatedConsumer(SimulatedPositions):
         arguments.partitions(partitions)
         raise LocalProtocolError("assign and subscribe exclude each other: unsubscribe first")
 
-    def from_config(self, settings: Mapping[str, object], *topics: str) -> NoReturn:  # noqa: ARG002 - as that of the real one
+    def from_config(self, settings: Mapping[str, object], *topics: str) -> NoReturn:  # noqa: ARG002 - as in the real one
         """Not simulated: it creates another consumer.
 
         Raises:
@@ -307,7 +307,7 @@ class SimulatedConsumer(SimulatedPositions):
 
     # --------------------------------------------------------------- what a listener may not call
 
-    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> NoReturn:  # noqa: ARG002 - as that of the real one
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> NoReturn:  # noqa: ARG002 - as in the real one
         """Refused: it would wait for the listener.
 
         Raises:
@@ -316,7 +316,7 @@ class SimulatedConsumer(SimulatedPositions):
         arguments.records_or_none(max_records)
         _refuse("poll")
 
-    def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> NoReturn:  # noqa: ARG002 - as that of the real one
+    def poll_arrow(self, timeout_ms: int = 0, max_records: int | None = None) -> NoReturn:  # noqa: ARG002 - as in the real one
         """Refused: it would wait for the listener.
 
         Raises:
@@ -325,7 +325,7 @@ class SimulatedConsumer(SimulatedPositions):
         arguments.records_or_none(max_records)
         _refuse("poll_arrow")
 
-    def poll_membership(self, timeout_ms: int = 0) -> NoReturn:  # noqa: ARG002 - as that of the real one
+    def poll_membership(self, timeout_ms: int = 0) -> NoReturn:  # noqa: ARG002 - as in the real one
         """Refused: it would wait for the listener.
 
         Raises:
@@ -355,8 +355,8 @@ class SimulatedConsumer(SimulatedPositions):
 
     def close(
         self,
-        timeout_s: float = 30.0,  # noqa: ARG002 - as that of the real one
-        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,  # noqa: ARG002 - as that of the real one
+        timeout_s: float = 30.0,  # noqa: ARG002 - as in the real one
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,  # noqa: ARG002 - as in the real one
     ) -> NoReturn:
         """Refused: it would wait for the listener.
 
@@ -379,7 +379,7 @@ class SimulatedConsumer(SimulatedPositions):
 
 def _refuse(call: str) -> NoReturn:
     raise LocalProtocolError(
-        f"{call} was called inside a listener of the same consumer, whose return it waits for"
+        f"{call} was called inside a listener of the same consumer, and would wait for it to return"
     )
 
 

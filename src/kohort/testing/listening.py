@@ -40,7 +40,7 @@ class RaisedError(BaseException):
 
 @contextmanager
 def blaming(where: str, member: str | None = None) -> Iterator[None]:
-    """End the run with any exception of the code under test, as Ctrl-C and broken rules do.
+    """End the run with any exception of the code under test, like Ctrl-C and broken rules.
 
     Args:
         where: The code that raises, and when.
@@ -58,7 +58,7 @@ class ListeningApplication(CommittingApplication):
     """An application with a listener that can call a consumer.
 
     Args:
-        client: The client, as for any application.
+        client: The client of the application.
         make: Creates its listener.
         errors: Collects the errors of its polls.
         log: Records calls of the listener and by the listener.
@@ -148,7 +148,7 @@ def _made(make: MakeListener | None, consumer: SimulatedConsumer) -> Listens:
     if make is None:
         return RebalanceListener()
     if not callable(make):
-        raise TypeError(f"{arguments.shown(make)} is no class or function that makes a listener")
+        raise TypeError(f"{arguments.shown(make)} is not a class or function that makes a listener")
     if _takes_consumer(make):
         made = cast("Callable[[SimulatedConsumer], Listens]", make)(consumer)
     else:
@@ -205,6 +205,6 @@ def _call(listener: Listens, change: Ownership, partitions: frozenset[TopicParti
     if isinstance(told, Coroutine):
         told.close()
     raise NotSimulatedError(
-        "a listener that is done later cannot be simulated: its methods have to be functions"
+        "an asynchronous listener cannot be simulated: its methods have to be functions"
         " that return None. Test it with a Consumer and an EmbeddedBroker"
     )

@@ -83,7 +83,7 @@ class KafkaProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is None:
-            raise HarnessError("the broker does not run")
+            raise HarnessError("the broker is not running")
         self._process.send_signal(number)
 
     def _ended(self) -> int:

@@ -35,8 +35,8 @@ def spark_session() -> Iterator[SparkSession]:
     check_packages("the fixture kohort_spark", "spark", ["pyspark"])
     if not _has_java():
         raise HarnessError(
-            "the fixture kohort_spark needs Java 17 or newer: install it, and have JAVA_HOME name"
-            " it or PATH have it"
+            "the fixture kohort_spark needs Java 17 or newer: install it, and set JAVA_HOME"
+            " or PATH to it"
         )
     from pyspark.sql import SparkSession
 

@@ -16,7 +16,7 @@ from kohort.spark.writer.delta import arrow_schema
         (types.YearMonthIntervalType(), "interval year to month"),
         (types.DayTimeIntervalType(), "duration"),
         (types.CalendarIntervalType(), "interval"),
-        (types.NullType(), r"null, and null \(VOID in Spark\) is no type of a Delta table"),
+        (types.NullType(), r"null, and null \(VOID in Spark\) is not a type of Delta tables"),
         (types.ArrayType(types.NullType()), "list<.*null>"),
         (types.ArrayType(types.NullType(), containsNull=False), "array<void>"),
         (types.MapType(types.NullType(), types.NullType()), "map<void,void>"),

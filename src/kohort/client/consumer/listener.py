@@ -155,8 +155,8 @@ class Listening:
         """
         if self in _inside.get() and self._pid == os.getpid():
             raise LocalProtocolError(
-                f"{call} was called inside a listener of the same consumer, whose return it would"
-                " await"
+                f"{call} was called inside a listener of the same consumer, and would wait for it"
+                " to return"
             )
 
 
