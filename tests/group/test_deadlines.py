@@ -1,4 +1,4 @@
-"""Deadlines against a plain dictionary."""
+"""Deadlines compared with a plain dictionary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 9)), max_size=60)
 def test_they_say_what_is_due_next_like_a_dictionary(
     steps: list[tuple[tuple[str], int | None]],
 ) -> None:
-    """C74: what was put off or cancelled never fires at its former time."""
+    """C74: a postponed or cancelled deadline never fires at its former time."""
     deadlines: Deadlines[tuple[str]] = Deadlines()
     model: dict[tuple[str], int] = {}
     for key, due in steps:
@@ -44,7 +44,7 @@ def test_an_older_version_stays_what_it_was(steps: list[tuple[tuple[str], int | 
 
 
 def test_putting_off_forever_does_not_fill_the_heap() -> None:
-    """A heartbeat only writes the map: the heap has one node for each key."""
+    """A heartbeat changes only the map: the heap has one node per key."""
     deadlines: Deadlines[tuple[str]] = Deadlines()
     for now in range(1_000):
         for name in "abc":

@@ -1,7 +1,7 @@
-"""The whole outcome of every event in every state is what the checked-in tables say.
+"""The complete outcome of every event in every state matches the checked-in tables.
 
-`python tools/outcomes.py` writes them anew. What a change of a rule does to a machine is read in
-the difference of its table; a line that changed without being meant to is a bug.
+`python tools/outcomes.py` regenerates them. The difference of a table shows the effect of a change
+of rules on a machine; an unintended difference is a bug.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_every_outcome_is_the_one_written_down(name: str) -> None:
 
 
 def test_a_group_is_asked_everything_in_every_state() -> None:
-    """Clocks that cannot run in a state are left out there, and only those."""
+    """Only timers that cannot run in a state are left out."""
     for state, asked in coordinator.triggers().items():
         left_out = {trigger.__name__ for trigger in set(CLASSIC_GROUP.total) - asked}
         assert left_out <= NOT_HERE, state
@@ -55,7 +55,7 @@ def test_a_shard_is_asked_everything_in_every_state() -> None:
 
 
 def test_consumer_groups_are_asked_in_every_state() -> None:
-    """K15, K20: of the group, and of its members; no situation has one that nobody knows (127)."""
+    """K15, K20: of the group and of its members; no situation has an unknown state (127)."""
     states, members = set(), set()
     for make in consumer_group.SITUATIONS.values():
         group = make().shard.log.consumer_groups.get("g")

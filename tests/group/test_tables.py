@@ -1,4 +1,4 @@
-"""The tables themselves: complete, reachable, and as the documents show them."""
+"""The tables themselves: complete, reachable, and the same as in the documents."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_state_can_be_reached(table: Table[Any, Any], start: Enum) -> None
 
 
 def test_c5_a_group_comes_only_from_where_kafka_allows() -> None:
-    """Rows may pass through PREPARING at once; what counts is where they end."""
+    """Rows may pass through PREPARING at once; only their end counts."""
     allowed = {
         GroupState.EMPTY: {"PREPARING_REBALANCE", "STABLE", "COMPLETING_REBALANCE", "DEAD"},
         GroupState.PREPARING_REBALANCE: {"STABLE", "COMPLETING_REBALANCE", "EMPTY"},
@@ -76,7 +76,7 @@ def test_c5_a_group_comes_only_from_where_kafka_allows() -> None:
 
 @pytest.mark.parametrize("name", sorted(diagrams.pages()))
 def test_the_documents_show_the_tables(name: str) -> None:
-    """Write them anew with `python tools/diagrams.py` after a change of a table."""
+    """Regenerate them with `python tools/diagrams.py` after a change of a table."""
     assert (DOCS / name).read_text(encoding="utf-8") == diagrams.pages()[name]
 
 

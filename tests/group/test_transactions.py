@@ -1,4 +1,4 @@
-"""The coordinator of transactions where a producer's epochs are used up; found by its simulator."""
+"""The transaction coordinator when a producer's epochs are exhausted; found by its simulator."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from kohort.group.transactions.transaction import (
 from kohort.types import TopicPartition
 
 NAME, TIMEOUT_MS, FRESH = "orders", 60_000, 77
-LAST = Producer(5, MAX_EPOCH - 1)  # the last epoch that is given to a producer
+LAST = Producer(5, MAX_EPOCH - 1)  # the last epoch that a producer gets
 OPENED = AddPartitions(
     transactional_id=NAME, producer=LAST, partitions=frozenset({TopicPartition("t", 0)})
 )
 
 
 class Driven:
-    """A coordinator, and the answers that it gives; `now` is the clock."""
+    """A coordinator and its responses; `now` is the clock."""
 
     def __init__(self) -> None:
         self.coordinator = TransactionCoordinator(TransactionConfig())
@@ -48,7 +48,7 @@ class Driven:
         return effects.error, effects.producer
 
     def time_out(self) -> None:
-        """Let the open transaction be aborted because it took too long."""
+        """Let the open transaction time out."""
         effects = self.coordinator.decide_due(TIMEOUT_MS, 0)
         assert effects is not None
         self.coordinator.install(effects)
@@ -56,13 +56,13 @@ class Driven:
 
 
 def test_an_abort_by_time_does_not_lead_to_the_last_epoch() -> None:
-    """KIP-890: nothing comes after that epoch, so the next end could not be told from this one."""
+    """KIP-890: no epoch follows it, so the next end could not be distinguished from this one."""
     driven = Driven()
     assert driven.ask(OPENED) == (ErrorCode.NONE, None)
     driven.time_out()
     end = EndAndRenew(transactional_id=NAME, producer=LAST, commits=False, fresh_id=FRESH)
     assert driven.ask(end) == (ErrorCode.NONE, Producer(FRESH, 0))
-    assert driven.ask(end) == (ErrorCode.NONE, Producer(FRESH, 0))  # the answer was lost
+    assert driven.ask(end) == (ErrorCode.NONE, Producer(FRESH, 0))  # the response was lost
 
 
 def test_nor_does_a_producer_that_begins_anew_after_it() -> None:

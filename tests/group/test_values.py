@@ -1,4 +1,4 @@
-"""What values of all kinds promise to the code that holds them."""
+"""Guarantees of all value classes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Checked(Struct, frozen=True):
 
 
 def all_kinds() -> Iterator[type[Struct]]:
-    """Every class of values in the packages that clients, brokers and members are made of."""
+    """Yield every value class in the packages of clients, brokers and members."""
     for package in (kohort.group, kohort.wire, kohort.client):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
@@ -69,7 +69,7 @@ def all_kinds() -> Iterator[type[Struct]]:
 
 
 def test_what_derives_from_frozen_values_is_frozen_and_named_fields_stay_named() -> None:
-    """The options of a class are not those of what derives from it; each says them once more."""
+    """Options of a class do not apply to derived classes; each class repeats them."""
     kinds = list(all_kinds())
     assert len(kinds) > 400
     for kind in kinds:
@@ -139,7 +139,7 @@ def test_a_value_can_be_pickled_and_copied(again: Any, value: object) -> None:
 
 def test_a_value_in_a_ring_is_collected() -> None:
     ring: list[object] = []
-    ring.append(Derived(1, third=ring))  # type: ignore[arg-type]  # a ring is no list of numbers
+    ring.append(Derived(1, third=ring))  # type: ignore[arg-type]  # a cycle of values
     assert gc.is_tracked(ring[0])
     seen = len([each for each in gc.get_objects() if type(each) is Derived])
     del ring
@@ -187,7 +187,7 @@ def test_the_defaults_are_those_of_the_fields() -> None:
     "kind", [AdminConfig, BrokerConfig, ConsumerConfig, CoordinatorConfig, ProducerConfig]
 )
 def test_settings_have_defaults_that_are_values(kind: type[Struct]) -> None:
-    """`defaults` would show what makes others anew in their place."""
+    """`defaults` would show fields with default factories."""
     assert NODEFAULT not in defaults(kind).values()
     made = kind()
     assert defaults(kind) == {name: getattr(made, name) for name in kind.__struct_fields__}

@@ -1,4 +1,4 @@
-"""Random groups: subscriptions, claims old and contradictory, owners that are gone."""
+"""Random groups: subscriptions, outdated and conflicting claims, owners that have left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Case:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """All that is to be given to somebody."""
+        """Return all partitions to assign."""
         wanted = frozenset[str]().union(*(entry.topics for entry in self.subscriptions.values()))
         return [
             TopicPartition(topic, number)
@@ -35,7 +35,7 @@ class Case:
 
     @property
     def owner(self) -> dict[TopicPartition, str]:
-        """The members that may keep each partition."""
+        """Return, for each partition, the member that may keep it."""
         return {
             partition: member
             for member, owned in settle_claims(self.subscriptions).items()
@@ -43,7 +43,7 @@ class Case:
         }
 
     def is_near(self, partition: TopicPartition, member: str) -> bool:
-        """Whether a replica is in the member's rack."""
+        """Whether the member's rack has a replica."""
         if not isinstance(self.cluster, RackedClusterView):
             return True
         racks = self.cluster.racks[partition.topic][partition.partition]
@@ -51,7 +51,7 @@ class Case:
 
 
 def random_case(rng: random.Random, *, racks: bool = False) -> Case:
-    """A small group: at most 6 members, 5 topics and 24 partitions."""
+    """Return a small group: at most 6 members, 5 topics and 24 partitions."""
     topics = [f"t{n}" for n in range(rng.randint(1, 5))]
     sizes: dict[str, int] = dict.fromkeys(topics, 0)
     for _ in range(rng.randint(1, 24)):
@@ -74,7 +74,7 @@ def random_case(rng: random.Random, *, racks: bool = False) -> Case:
 
 
 def large_case(rng: random.Random, members: int, topics: int, partitions: int) -> Case:
-    """Members of a few kinds, so that some parts of the group are busier than others."""
+    """Return a group with a few kinds of members, so that loads differ between its parts."""
     names = [f"t{n}" for n in range(topics)]
     sizes = {name: rng.randint(1, 2 * partitions // topics) for name in names}
     kinds = [rng.sample(names, rng.randint(1, topics)) for _ in range(rng.randint(1, members))]
@@ -93,12 +93,12 @@ def large_case(rng: random.Random, members: int, topics: int, partitions: int) -
 def random_claims(
     rng: random.Random, owners: list[str], sizes: Mapping[str, int]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Claims of ownership: mostly one for each partition, with favourites, sometimes several."""
+    """Return ownership claims, usually one per partition, with preferred owners."""
     claims: dict[str, set[TopicPartition]] = {owner: set() for owner in owners}
     weights = [rng.choice([0.1, 1, 1, 4]) for _ in owners]
     owned, twice = rng.choice([0, 0.5, 0.9, 1]), rng.choice([0, 0, 0.2])
     for topic, count in sizes.items():
-        # One more than there is: a topic may have been deleted and made again.
+        # One more than exists: a topic may have been deleted and recreated.
         for number in range(count + 1):
             for probability in (owned, twice):
                 if rng.random() < probability:
@@ -119,7 +119,7 @@ def _cluster(rng: random.Random, sizes: Mapping[str, int], racks: bool) -> Clust
 
 @dataclass(frozen=True)
 class Score:
-    """How good an assignment is, by the goals in their order; less is better."""
+    """The quality of an assignment, by the goals in their order; less is better."""
 
     loads: tuple[int, ...]
     moved: int
@@ -127,7 +127,7 @@ class Score:
 
 
 def score(case: Case, assignment: Mapping[str, Iterable[TopicPartition]]) -> Score:
-    """Check that an assignment is valid (A10) and say how good it is."""
+    """Check that an assignment is valid (A10) and return its score."""
     lists = {member: list(partitions) for member, partitions in assignment.items()}
     given = {partition: member for member, owned in lists.items() for partition in owned}
     assert lists.keys() == case.subscriptions.keys()
@@ -144,7 +144,7 @@ def score(case: Case, assignment: Mapping[str, Iterable[TopicPartition]]) -> Sco
 
 
 def loads_of(assignment: Mapping[str, Iterable[TopicPartition]]) -> Counter[str]:
-    """How many partitions each member has."""
+    """Return the number of partitions of each member."""
     return Counter({member: len(list(owned)) for member, owned in assignment.items()})
 
 
@@ -154,7 +154,7 @@ Assign = Callable[[ClusterView, Mapping[str, Subscription]], Mapping[str, Iterab
 def settled(
     case: Case, assign: Assign, most_rounds: int = 5
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Rebalance until every partition is with somebody and nothing moves, as a group does (A14)."""
+    """Rebalance until all partitions are assigned and none moves, as a group does (A14)."""
     subscriptions = dict(case.subscriptions)
     for generation in range(100, 100 + most_rounds):
         given = {m: frozenset(owned) for m, owned in assign(case.cluster, subscriptions).items()}
@@ -171,7 +171,7 @@ def settled(
 def check_nothing_moves_at_once(
     subscriptions: Mapping[str, Subscription], given: Mapping[str, frozenset[TopicPartition]]
 ) -> None:
-    """A14: nothing is added to one member in the round that takes it from another one."""
+    """A14: no member gets a partition in the round that takes it from another member."""
     added = {p for member, owned in given.items() for p in owned - subscriptions[member].owned}
     revoked = {p for member, owned in given.items() for p in subscriptions[member].owned - owned}
     assert not added & revoked

@@ -1,11 +1,12 @@
-"""An exact solver that we did not write, for the goals as they are defined.
+"""An independent exact solver for the goals, straight from their definition.
 
-SciPy's `linear_sum_assignment` matches partitions with seats at the least cost. A member's k-th
-seat costs w(k). With w(k) = (members + 1) ** k less cost is, by definition, loads that come earlier
-in the order "sorted descending, then lexicographically": no number of lower seats outweighs a
-higher one. For loads too large for that in doubles w(k) = 2k - 1 does: the sum is that of the
-squared loads, and it is a theorem that the same loads minimise it (Harvey, Ladner, Lovasz and
-Tamir, Semi-matchings for bipartite graphs). Moves count less than seats, racks less than moves.
+SciPy's `linear_sum_assignment` matches partitions with seats at minimum cost. A member's k-th seat
+costs w(k). With w(k) = (members + 1) ** k, lower cost means, by definition, loads that are smaller
+when "sorted descending, then compared lexicographically": no number of lower seats outweighs a
+higher one. If loads are too large for this in doubles, w(k) = 2k - 1 has the same result: the sum
+is that of the squared loads, and by a theorem the same loads minimise it (Harvey, Ladner, Lovasz
+and Tamir, Semi-matchings for bipartite graphs). Moves weigh less than seats, and racks less than
+moves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import (  # type: ignore[import-untyped]  # its stubs are another package
+from scipy.optimize import (  # type: ignore[import-untyped]  # stubs are a separate package
     linear_sum_assignment,
 )
 
@@ -25,7 +26,7 @@ Weight = Callable[[int], float]
 
 
 def by_definition(case: Case) -> Weight | None:
-    """The weights that say what the order means, None where doubles cannot hold them exactly."""
+    """Return weights that express the order, or None if doubles cannot represent them exactly."""
     base, most = len(case.subscriptions) + 1, len(case.partitions)
     scale = (most + 1) ** 3
     if base**most * scale * 4 > FORBIDDEN:
@@ -34,17 +35,17 @@ def by_definition(case: Case) -> Weight | None:
 
 
 def by_squares(case: Case) -> Weight:
-    """The weights of the theorem."""
+    """Return the weights of the theorem."""
     return lambda k: float(2 * k - 1)
 
 
 def optimum(case: Case, weight: Weight, seats: int | None = None) -> Score:
-    """The score of the best assignment.
+    """Return the score of an optimal assignment.
 
     Args:
         case: The group.
-        weight: What the k-th partition of a member costs, k from 1.
-        seats: Most partitions of a member, if that is known.
+        weight: Cost of a member's k-th partition, k from 1.
+        seats: Maximum number of partitions of a member, if known.
     """
     partitions = case.partitions
     members = [m for m, entry in case.subscriptions.items() if entry.topics]
@@ -65,7 +66,7 @@ def optimum(case: Case, weight: Weight, seats: int | None = None) -> Score:
 def _single_costs(
     case: Case, partitions: list[TopicPartition], members: list[str]
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """What it costs to give a partition to a member, apart from the seat."""
+    """Return the cost of assigning a partition to a member, apart from the seat."""
     owner = case.owner
     costs = np.empty((len(partitions), len(members)))
     for row, partition in enumerate(partitions):

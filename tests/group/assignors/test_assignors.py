@@ -1,4 +1,4 @@
-"""range and roundrobin against those of kafka-python, and against what Kafka's own tests state."""
+"""range and roundrobin compared with kafka-python's, and with the results in Kafka's own tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kohort.group.assignors import (
 from kohort.types import TopicPartition
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas by a function that Python has deprecated.
+    # kafka-python reads its schemas with a function that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -36,7 +36,7 @@ SUBSCRIPTIONS = st.dictionaries(MEMBERS, st.frozensets(st.sampled_from(TOPICS)),
 
 
 class Cluster:
-    """What kafka-python's assignors ask of a cluster."""
+    """The methods of a cluster that kafka-python's assignors call."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self.partitions = partitions
@@ -78,7 +78,7 @@ def theirs(
     topics: Mapping[str, frozenset[str]],
     static: Mapping[str, str],
 ) -> dict[str, set[TopicPartition]]:
-    """kafka-python's result. It loses members unless static ones come first: so they do."""
+    """Return kafka-python's result. It loses members unless static ones come first, so they do."""
     members = [
         TheirMember(member, static.get(member), TheirSubscription(sorted(wanted)))
         for member, wanted in sorted(topics.items(), key=lambda item: item[0] not in static)
@@ -107,7 +107,7 @@ def test_a1_range_is_that_of_kafka_python(
 def test_a2_roundrobin_is_that_of_kafka_python(
     cluster: dict[str, int], members: frozenset[str], data: st.DataObject
 ) -> None:
-    """Only with equal subscriptions: with others kafka-python 3.0 looks a tuple up as a name."""
+    """Only with equal subscriptions: otherwise kafka-python 3.0 looks up a tuple as a name."""
     topics = dict.fromkeys(members, frozenset(TOPICS))
     static = data.draw(instances(topics))
     expected = theirs(RoundRobinPartitionAssignor, cluster, topics, static)
@@ -115,7 +115,7 @@ def test_a2_roundrobin_is_that_of_kafka_python(
 
 
 def instances(topics: Mapping[str, frozenset[str]]) -> st.SearchStrategy[dict[str, str]]:
-    """Make some of the members static, under instance ids of another order."""
+    """Make some of the members static, with instance ids in another order."""
     some = st.lists(st.sampled_from(sorted(topics)), unique=True)
     return some.map(lambda chosen: {m: f"i{n}" for n, m in enumerate(reversed(chosen))})
 
@@ -136,7 +136,7 @@ def test_a2_roundrobin_passes_over_who_does_not_subscribe() -> None:
 
 
 def test_a1_members_are_sorted_as_java_sorts() -> None:
-    """By UTF-16 units a duck (D83E DD86) comes before U+FFFF; by code points it would not."""
+    """By UTF-16 units a duck (D83E DD86) sorts before U+FFFF; by code points after it."""
     topics = dict.fromkeys(["🦆", "\uffff"], frozenset({"a"}))
     assignment = ours(RangeAssignor(), {"a": 1}, topics)
     assert assignment == {"🦆": {TopicPartition("a", 0)}, "\uffff": set()}

@@ -1,4 +1,4 @@
-"""Groups too large for an exact solver: a search finds no chain of moves that would help."""
+"""Groups too large for an exact solver: a search finds no chain of moves that helps."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def solved(case: Case) -> dict[str, list[TopicPartition]]:
 
 
 def can_be_more_even(case: Case, assignment: Mapping[str, Iterable[TopicPartition]]) -> bool:
-    """Whether a chain of moves leads from a member to one that has two fewer, or more than two.
+    """Whether a chain of moves leads from a member to one with at least two fewer partitions.
 
-    Without such a chain no assignment is more even (Harvey, Ladner, Lovasz and Tamir).
+    Without such a chain, no assignment is more even (Harvey, Ladner, Lovasz and Tamir).
     """
     has = {member: list(owned) for member, owned in assignment.items()}
     takers: defaultdict[str, list[str]] = defaultdict(list)
@@ -56,7 +56,7 @@ def test_a11_no_chain_of_moves_makes_a_large_group_more_even(seed: int) -> None:
 
 
 def test_the_search_finds_a_chain_where_there_is_one() -> None:
-    """m0 has two and may give one to m1 only, who may pass one of its own on to m2."""
+    """m0 has two and can give one only to m1, which can pass one of its own on to m2."""
     wanted = {"m0": {"a"}, "m1": {"a", "b"}, "m2": {"b"}}
     case = Case(
         ClusterView({"a": 2, "b": 1}),
@@ -77,7 +77,7 @@ def test_a13_the_fewest_partitions_of_a_middling_group_move(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a13_equal_subscriptions_move_exactly_what_they_must(seed: int) -> None:
-    """By counting: what nobody has, and what is beyond the share of who has most."""
+    """The exact number: unowned partitions, and those beyond the share of the largest owners."""
     rng = random.Random(seed)
     case = large_case(rng, rng.randint(2, 60), rng.randint(1, 20), 2000)
     everything = frozenset(case.cluster.partitions)
@@ -93,7 +93,7 @@ def test_a13_equal_subscriptions_move_exactly_what_they_must(seed: int) -> None:
 
 
 def test_parts_within_parts_are_found() -> None:
-    """A staircase: each topic may also go to the member above, whose own topic is larger."""
+    """A staircase: each topic can also go to the member above, whose own topic is larger."""
     members = 60
     sizes = {f"t{n:02}": n * n + 1 for n in range(members)}
     subscriptions = {

@@ -1,4 +1,4 @@
-"""The optimal assignors against an exact solver: no result is better by any of the goals."""
+"""The optimal assignors compared with an exact solver: no result is better by any goal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK = 1000
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a11_a12_a13_nothing_is_better_than_the_result(block: int) -> None:
-    """A3, with 20,000 random groups: loads, and for these moves, are those of the exact solver."""
+    """A3, with 20,000 random groups: loads, and for these the moves, equal the exact solver's."""
     rng = random.Random(block)
     defined = 0
     for _ in range(BLOCK):
@@ -39,7 +39,7 @@ def test_both_weights_of_the_exact_solver_agree() -> None:
 
 
 def test_a16_racks_count_last_and_as_much_as_they_can() -> None:
-    """KIP-881: of the assignments that move least, one with the most partitions nearby."""
+    """KIP-881: of the assignments with the fewest moves, one with the most partitions nearby."""
     rng = random.Random(881)
     for _ in range(2000):
         case = random_case(rng, racks=True)

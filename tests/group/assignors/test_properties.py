@@ -1,4 +1,4 @@
-"""What Kafka's tests demand of its sticky assignors (A10 to A17); and that order never counts."""
+"""Requirements of Kafka's tests of its sticky assignors (A10 to A17); input order never matters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def everything(count: int) -> frozenset[TopicPartition]:
 
 
 def members(*owned: set[int], generation: int = 1) -> dict[str, Subscription]:
-    """Members of one topic, who own these partitions of it."""
+    """Return members of one topic that own these partitions of it."""
     return {
         f"m{number}": Subscription(
             topics=frozenset({"t"}),
@@ -57,7 +57,7 @@ def numbers(assignment: object) -> dict[str, set[int]]:
 
 @pytest.mark.parametrize("assignor", ALL, ids=lambda a: a.name)
 def test_a10_every_partition_goes_to_one_subscriber(assignor: Assignor) -> None:
-    """Claims do not matter for this; what a cooperative group withholds comes in the end."""
+    """This does not depend on claims; a cooperative group finally assigns withheld partitions."""
     rng = random.Random(10)
     for _ in range(300):
         case = random_case(rng, racks=rng.random() < 0.5)
@@ -84,7 +84,7 @@ def test_the_order_of_members_never_counts(assignor: Assignor) -> None:
 
 
 def test_the_hash_seed_of_the_process_never_counts() -> None:
-    """Members are in several processes, and a new leader must not move what the old one gave."""
+    """Members run in several processes, and a new leader must not move the old one's assignment."""
     program = (
         "import random; from tests.group.assignors.cases import random_case;"
         "from kohort.group.assignors.problem import build, by_member, solve\n"
@@ -130,7 +130,7 @@ def test_a13_a_second_assignment_changes_nothing() -> None:
 
 
 def test_a13_who_stays_keeps_what_it_can() -> None:
-    """One of three leaves: its partitions are dealt out and no other moves; then it comes back."""
+    """One of three leaves: only its partitions move; then it returns."""
     two = members({0, 1}, {2, 3})
     after = numbers(CooperativeStickyAssignor().assign(ClusterView({"t": 6}), two))
     assert {0, 1} < after["m0"]
@@ -171,7 +171,7 @@ def test_what_is_given_has_the_right_type_however_it_was_claimed() -> None:
 
 
 def test_a14_rebalances_converge() -> None:
-    """`settled` fails after five; it takes three at most: give up, get, see that it is so."""
+    """`settled` fails after five rounds; at most three are needed: revoke, assign, no change."""
     rng = random.Random(29)
     for _ in range(500):
         settled(random_case(rng), CooperativeStickyAssignor().assign, most_rounds=3)
@@ -195,7 +195,7 @@ def test_a15_l21_nobody_keeps_what_two_claim_since_the_same_generation() -> None
 
 
 def test_a15_l22_the_generation_may_come_as_user_data() -> None:
-    """For leaders older than KIP-792, whose subscription has no field for it."""
+    """For leaders older than KIP-792, whose subscription lacks the field."""
     newer = CooperativeStickyAssignor()
     metadata = GroupMetadata(group_id="g", generation_id=7, member_id="m1")
     assert newer.subscription_user_data(frozenset({"t"})) == b"\xff\xff\xff\xff"
@@ -228,7 +228,7 @@ def test_a15_l23_partitions_of_topics_gone_or_unwanted_count_as_nobodys() -> Non
 
 
 def test_a15_an_eager_member_that_comes_back_does_not_get_its_old_claim() -> None:
-    """`sticky` keeps what it had in user data: here m1 was away while m0 got all."""
+    """`sticky` keeps its claim in user data: here m1 was away while m0 got everything."""
     assignors = {member: StickyAssignor() for member in ("m0", "m1")}
     for member, generation, had in (("m0", 8, everything(4)), ("m1", 5, everything(2))):
         metadata = GroupMetadata(group_id="g", generation_id=generation, member_id=member)
@@ -243,7 +243,7 @@ def test_a15_an_eager_member_that_comes_back_does_not_get_its_old_claim() -> Non
 
 
 def test_user_data_of_the_sticky_assignor_is_read_as_kafka_does() -> None:
-    """Its oldest version has no generation; garbage claims nothing and hurts nobody else."""
+    """Its oldest version has no generation; invalid data claims nothing."""
     owned = frozenset({TopicPartition("größe", 3), TopicPartition("a", 0), TopicPartition("a", 7)})
     data = encode_user_data(owned, 12)
     assert decode_user_data(data) == (owned, 12)
@@ -255,7 +255,7 @@ def test_user_data_of_the_sticky_assignor_is_read_as_kafka_does() -> None:
 
 @pytest.mark.parametrize("racked", [False, True], ids=["no racks", "brokers and members"])
 def test_a16_racks_never_cost_balance_or_moves(racked: bool) -> None:
-    """The three configurations of Kafka's suite; with racks of brokers only nothing changes."""
+    """The three configurations of Kafka's tests; with racks of brokers only, nothing changes."""
     rng = random.Random(16)
     for _ in range(300):
         case = random_case(rng, racks=True)
@@ -276,7 +276,7 @@ def test_a16_racks_never_cost_balance_or_moves(racked: bool) -> None:
 
 
 def served(count: int, *owned: set[int]) -> dict[str, set[int]]:
-    """What `uniform` gives members who own these partitions of a topic of so many."""
+    """Return `uniform`'s assignment for members that own these partitions of one topic."""
     group = {
         member: MemberSubscription(topics=entry.topics, owned=entry.owned)
         for member, entry in members(*owned).items()
@@ -285,7 +285,7 @@ def served(count: int, *owned: set[int]) -> dict[str, set[int]]:
 
 
 def test_a17_uniform_keeps_what_it_can() -> None:
-    """When a partition, or a member, is added or goes away."""
+    """When a partition or a member is added or removed."""
     assert served(4, set(), set()) == {"m0": {0, 2}, "m1": {1, 3}}
     assert served(4, {0, 1}, {2, 3}) == {"m0": {0, 1}, "m1": {2, 3}}
     assert served(5, {0, 1}, {2, 3}) == {"m0": {0, 1, 4}, "m1": {2, 3}}

@@ -1,4 +1,4 @@
-"""What the server's assignors make of groups that come from the clients' ones (K62, K63)."""
+"""The server's assignors for groups that come from the clients' assignors (K62, K63)."""
 
 from __future__ import annotations
 

@@ -31,20 +31,20 @@ WALL = 1_357_000_000_000
 
 
 class Answers(dict[int, Any]):
-    """The response to each request, by its token; most tests look at those that must be there."""
+    """Responses by the token of their request; most tests access only existing ones."""
 
     def __missing__(self, token: int) -> Any:
         raise AssertionError(f"request {token} is not answered yet")
 
 
 class Dialogue:
-    """A ready shard; `answers` holds the response to each request, by its token."""
+    """A ready shard; `answers` has the response to each request, by its token."""
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("group_initial_rebalance_delay_ms", 100)
         self.config = CoordinatorConfig(**settings)
         self.now = 0
-        self.set_back_ms = 0  # the time of day, by its administrator
+        self.set_back_ms = 0  # how far the wall clock was set back
         self.tokens = 0
         self.answers = Answers()
         self.observed: list[GroupEvent] = []
@@ -53,7 +53,7 @@ class Dialogue:
 
     @property
     def wall_ms(self) -> int:
-        """The time of day."""
+        """Return the wall clock time in milliseconds."""
         return WALL + self.now - self.set_back_ms
 
     def loaded(self, **settings: Any) -> Shard:
@@ -73,11 +73,11 @@ class Dialogue:
         assert self.shard.log == before
 
     def run(self, event: ShardEvent) -> None:
-        """Decide an event, and do what comes of it."""
+        """Process an event and its effects."""
         self.note_jobs(self._done(event))
 
     def note_jobs(self, effects: Effects[ShardSession]) -> None:
-        """Do or keep the jobs that are to be done; a classic group has none."""
+        """Run or keep the jobs; a classic group has none."""
 
     def _done(self, event: ShardEvent) -> Effects[ShardSession]:
         before = (self.shard.log, self.shard.session)
@@ -94,7 +94,7 @@ class Dialogue:
         return effects
 
     def ask(self, request: Message, version: int | None = None, client_id: str = "c") -> int:
-        """Send a request; return its token, under which the answer is or will be."""
+        """Send a request; return its token, the key of the present or later response."""
         self.tokens += 1
         self.run(
             RequestArrived(
@@ -145,7 +145,7 @@ class Dialogue:
         return self.ask(request, version, **more)
 
     def new_id(self, **more: Any) -> str:
-        """KIP-394: be told a member id."""
+        """KIP-394: get a member id."""
         member_id: str = self.answers[self.join(**more)].member_id
         return member_id
 
@@ -197,7 +197,7 @@ class Dialogue:
     # ----------------------------------------------------------------------------- situations
 
     def stable(self, *names: str, **more: Any) -> list[str]:
-        """A stable group of static (if named "s...") and dynamic members; the first one leads."""
+        """Create a stable group of static ("s...") and dynamic members; the first one leads."""
         ids = [
             "" if name.startswith("s") else self.new_id(client_id=name, **more) for name in names
         ]
@@ -205,13 +205,13 @@ class Dialogue:
             self.join(member_id, client_id=name, instance=name if not member_id else None, **more)
             for name, member_id in zip(names, ids, strict=True)
         ]
-        self.advance(200)  # once more after a member came
+        self.advance(200)  # once more after a member joined
         members = self.settle(tokens)
         assert self.state == "Stable"
         return members
 
     def settle(self, tokens: list[int]) -> list[str]:
-        """Complete a rebalance in which these joins are parked; give each member its own id."""
+        """Complete a rebalance with these parked joins; assign each member its own id."""
         answers = [self.answers[token] for token in tokens]
         assert [answer.error_code for answer in answers] == [0] * len(answers)
         generation = answers[0].generation_id

@@ -1,4 +1,4 @@
-"""A kind of group is one folder and one line: here a fourth one, of a few lines."""
+"""A kind of group is one folder and one registration: here a fourth one, in a few lines."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from kohort.wire.messages.offsets import OffsetCommitRequest
 
 
 class Open(NamedTuple):
-    """A request of the new protocol: let there be a group of this name."""
+    """A request of the new protocol: create a group with this name."""
 
     group_id: str
 
 
 class Opened(NamedTuple):
-    """The key of its one record."""
+    """The key of its only record."""
 
     group_id: str
 
@@ -60,7 +60,7 @@ class StandState(Enum):
 
 
 class Stand:
-    """A group that is a name, and keeps positions for whoever brings them."""
+    """A group that consists of a name, and accepts offsets of any client."""
 
     state = StandState.OPEN
     may_expire = False
@@ -69,7 +69,7 @@ class Stand:
         self.group_id = group_id
 
     def allowed(self, *_: object) -> None:
-        """Nothing is refused."""
+        """Reject nothing."""
 
     commit_error = transactional_commit_error = fetch_error = allowed
     deletion_error = offset_deletion_error = unused_since = allowed
@@ -113,7 +113,7 @@ def answered(code: ErrorCode) -> Any:
 
 
 def opened(shard: ShardDecision, group_id: str, event: Any) -> None:
-    shard.records.append(Record(Opened(group_id), True))  # type: ignore[arg-type]  # no message has such a class
+    shard.records.append(Record(Opened(group_id), True))  # type: ignore[arg-type]  # no message
     shard.reply(event, HeartbeatResponse(error_code=ErrorCode.NONE))
 
 
@@ -158,14 +158,14 @@ class StandKind:
         return Stand(group_id)
 
     def load(self, *_: object) -> None:
-        """Nobody has to be watched."""
+        """Start no sessions."""
 
     def unload(self, *_: object) -> None:
-        """Nobody waits."""
+        """Answer no parked requests."""
 
 
 class Counter:
-    """A shard that knows the new kind, and one request after the other."""
+    """A shard with the new kind, driven request by request."""
 
     def __init__(self) -> None:
         self.shard = Shard(CoordinatorConfig())

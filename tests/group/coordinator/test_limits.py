@@ -1,4 +1,4 @@
-"""What one client can make a group hold, and ids as long as the protocol allows."""
+"""The memory that one client can make a group use, and the longest possible ids."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_c14_a_group_holds_so_many_bytes_and_no_more() -> None:
     assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     talk.leave((b, None))
     assert talk.answers[talk.join(a, protocols=large)].error_code == ErrorCode.NONE
-    token = talk.join(version=3, protocols=large)  # there is room again
+    token = talk.join(version=3, protocols=large)  # there is space again
     talk.join(a, protocols=large)
     assert talk.answers[token].error_code == ErrorCode.NONE
     assert talk.shard.session.groups["g"].size == sum(
@@ -37,7 +37,7 @@ def test_c14_a_group_holds_so_many_bytes_and_no_more() -> None:
 
 
 def test_c14_who_has_no_room_any_more_leaves_its_partitions_to_the_others() -> None:
-    """Found by the simulator: the member was removed, and nobody was told to join again."""
+    """Found by the simulator: the member was removed, and no other was told to rejoin."""
     talk = Dialogue(group_max_bytes=5 * KIB)
     large = (("range", bytes(2 * KIB)),)
     a, b = talk.stable("a", "b", protocols=large)
@@ -66,7 +66,7 @@ def test_c15_the_longest_client_id_still_gives_a_member_id_that_can_be_sent() ->
         token = talk.join(member_id, client_id=client_id)
         talk.advance(200)
         talk.settle([token])
-        talk.reload()  # and written and read
+        talk.reload()  # written and read
         assert talk.beat(member_id, 1) == ErrorCode.NONE
 
 

@@ -1,4 +1,4 @@
-"""What the records of the group log add up to."""
+"""The state that the records of the group log add up to."""
 
 from __future__ import annotations
 

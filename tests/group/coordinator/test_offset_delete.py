@@ -23,7 +23,7 @@ def commit(talk: Dialogue, identity: CommitIdentity, *topics: str) -> None:
 
 
 def delete(talk: Dialogue, *topics: str, group_id: str = GROUP) -> tuple[int, list[int]]:
-    """The error of the call, and that of each topic's partition 0."""
+    """Return the error of the request, and that of each topic's partition 0."""
     partitions = (OffsetDeleteRequestPartition(partition_index=0),)
     wanted = tuple(OffsetDeleteRequestTopic(name=t, partitions=partitions) for t in topics)
     answer = talk.get(OffsetDeleteRequest(group_id=group_id, topics=wanted))

@@ -1,4 +1,4 @@
-"""Offsets and groups that nobody uses go (C60, KIP-211)."""
+"""Unused offsets and groups expire (C60, KIP-211)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When what a member gives up is revoked, and when it is lost: one rule for all protocols."""
+"""Whether partitions are revoked or lost: one rule for all protocols."""
 
 from __future__ import annotations
 

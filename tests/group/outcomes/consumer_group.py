@@ -1,6 +1,6 @@
-"""What a consumer group does: for each situation and event, where it is then and what follows.
+"""Outcomes of a consumer group: for each situation and event, the next state and the effects.
 
-Such a group has no stored state (K15); the situations are its states, and those of its members.
+Such a group has no stored state (K15); the situations cover its states and its members'.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.group.coordinator.migration.dialogue import MixedDialogue
 from tests.group.outcomes.shard_parts import asked, led_to
 
 _POSITION = {TopicPartition("t", 0): OffsetAndMetadata(7)}
-_BY_NAME = 9  # later versions of OffsetCommit have ids of topics, which a shard does not see
+_BY_NAME = 9  # later versions of OffsetCommit have topic ids, which a shard does not know
 _REBALANCE_MS = 30_000
 
 
@@ -55,7 +55,7 @@ def nothing() -> MixedDialogue:
 
 
 def empty() -> MixedDialogue:
-    """Its only member has left."""
+    """The only member has left."""
     talk = stable()
     for member_id in ("a", "s"):
         talk.heartbeat(member_id, -1)
@@ -74,7 +74,7 @@ def assigning() -> MixedDialogue:
 
 
 def reconciling() -> MixedDialogue:
-    """Member a has been told to give two partitions up, which s is to have."""
+    """Member a must revoke two partitions, which s will get."""
     talk = nothing()
     talk.settled("a")
     talk.enter("s", "t", instance_id="i")
@@ -95,14 +95,14 @@ def stable() -> MixedDialogue:
 
 
 def gone_for_a_while() -> MixedDialogue:
-    """The static member has said that it will be back."""
+    """The static member left temporarily."""
     talk = stable()
     talk.heartbeat("s", -2, instance_id="i")
     return talk
 
 
 def mixed_reconciling() -> MixedDialogue:
-    """Beside a there is a classic member; what it is to have is free, and it has to join again."""
+    """Beside a there is a classic member; its partitions are free, and it has to rejoin."""
     talk = nothing()
     talk.settled("a")
     member_id = talk.joined().member_id
@@ -115,7 +115,7 @@ def mixed_reconciling() -> MixedDialogue:
 
 
 def mixed_stable() -> MixedDialogue:
-    """Now it has it."""
+    """The classic member has its partitions."""
     talk = mixed_reconciling()
     (member_id,) = _classic_members(talk)
     joined = talk.joined(member_id)
@@ -144,11 +144,11 @@ def _joining(**more: Any) -> dict[str, Any]:
     } | more
 
 
-Case = tuple[str, ShardEvent, int]  # its name in the table, and how much later it comes
+Case = tuple[str, ShardEvent, int]  # its name in the table, and its delay
 
 
 def cases(talk: MixedDialogue) -> Iterator[Case]:
-    """Every event, the requests in a few variants."""
+    """Yield every event, with a few variants of requests."""
     for beats in (_joins, _beats, _leaves):
         for name, member_id, epoch, more in beats(talk):
             yield _request(name, _beat(talk, member_id, epoch, **more), 1)
@@ -166,7 +166,7 @@ def cases(talk: MixedDialogue) -> Iterator[Case]:
 
 def _request(name: str, request: Message, version: int | None = None) -> Case:
     kind = type(request).__name__.removesuffix("Request")
-    # as the members of a situation
+    # with the client id and host of the members of a situation
     arrived = replace(asked(request, version), client_id="c", client_host="/127.0.0.1")
     return f"{kind} {name}", arrived, 0
 
@@ -332,7 +332,7 @@ def _positions(talk: MixedDialogue) -> Iterator[Case]:
 
 
 def outcome(talk: MixedDialogue, event: ShardEvent, later_ms: int) -> str:
-    """Run one event and tell everything it led to in a line."""
+    """Run an event and describe all its effects in one line."""
     before, shard = talk.shard.session, talk.shard
     effects = shard.decide(event, talk.now + later_ms)
     log = shard.log
@@ -351,7 +351,7 @@ def _standing(log: LogState, session: ShardSession) -> str:
 
 
 def _moved(before: LogState, after: LogState) -> Iterator[str]:
-    """Members whose state or epoch is another one."""
+    """Yield the members whose state or epoch differs."""
     old, new = before.consumer_groups.get(GROUP), after.consumer_groups.get(GROUP)
     if old is None or new is None:
         return
@@ -370,7 +370,7 @@ def _told(response: ConsumerGroupHeartbeatResponse) -> Iterator[str]:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Every case in every situation; to decide is to change nothing."""
+    """Run every case in every situation; deciding changes nothing."""
     found: dict[str, dict[str, str]] = {}
     for name, make in SITUATIONS.items():
         talk = make()

@@ -1,4 +1,4 @@
-"""What a member of KIP-848 does: for each state and event, its next state, requests and calls."""
+"""Outcomes of a KIP-848 member: for each state and event, the next state, requests and calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CODES = (
 
 
 def beating(stage: Stage) -> Stage:
-    """The same with a heartbeat on its way."""
+    """Return it with a pending heartbeat."""
     stage.wait(INTERVAL_MS)
     return stage
 
@@ -59,7 +59,7 @@ def told(stage: Stage, *events: MemberEvent) -> Stage:
 
 
 def acknowledging() -> Stage:
-    """Nothing can be said at the moment: the coordinator is being looked for."""
+    """No request can be sent: the coordinator is being looked up."""
     stage = told(reconciling(0), CoordinatorLost())
     stage.called()
     stage.called()
@@ -109,7 +109,7 @@ SITUATIONS: dict[ConsumerMemberState, Callable[[], Stage]] = {
 
 
 def cases(stage: Stage) -> Iterator[Case]:
-    """Every event that can come in this situation."""
+    """Yield every event that can occur in this situation."""
     session = stage.member.session
     identity = CommitIdentity(MEMBER_ID, session.epoch)
     yield from common_cases()
@@ -157,7 +157,7 @@ def _standing(session: MemberSession) -> str:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Every case in every state; to decide is to change nothing, so one situation serves all."""
+    """Run every case in every state; deciding changes nothing, so one situation serves all."""
     found: dict[str, dict[str, str]] = {}
     for state, make in SITUATIONS.items():
         stage = make()

@@ -1,4 +1,4 @@
-"""What a classic group does: for each state and event, its next state, answers, records, clocks."""
+"""Outcomes of a classic group: for each state and event, state, responses, records and timers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RANGE = (("range", b"m"),)
 
 
 class Situation(Struct):
-    """A group, the ids of its leader and of its static follower "s1", and of one on its way."""
+    """A group, with the ids of its leader, of its static follower "s1", and of a joining member."""
 
     talk: Dialogue
     leader: str = "gone"
@@ -69,7 +69,7 @@ def dead() -> Situation:
 
 
 def empty() -> Situation:
-    """Two members were there; one position is left, and an id is expected back."""
+    """Two members have left; one offset remains, and a pending member id."""
     now = stable()
     talk = now.talk
     talk.get(commit_request(GROUP, CommitIdentity(now.leader, 1), None, _positions()))
@@ -79,7 +79,7 @@ def empty() -> Situation:
 
 
 def preparing() -> Situation:
-    """The leader has joined again, its follower not yet; an id is expected back."""
+    """The leader has rejoined, its follower has not; there is a pending member id."""
     now = stable()
     now.pending = now.talk.new_id(client_id="n")
     now.talk.join(now.leader, client_id="a")
@@ -88,7 +88,7 @@ def preparing() -> Situation:
 
 
 def completing() -> Situation:
-    """Everybody joined; the follower waits for its assignment."""
+    """All have joined; the follower waits for its assignment."""
     now = stable()
     now.talk.join(now.leader, client_id="a")
     now.talk.join(now.follower, instance="s1")
@@ -118,7 +118,7 @@ def _positions() -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 class Case(NamedTuple):
-    """An event under the name that it has in the table; `trigger` is what its rows are found by."""
+    """An event with its name in the table; `trigger` is what its rows are found by."""
 
     name: str
     trigger: type[object]
@@ -126,7 +126,7 @@ class Case(NamedTuple):
 
 
 def cases(now: Situation) -> Iterator[Case]:
-    """Every event, the requests in a few variants."""
+    """Yield every event, with a few variants of requests."""
     yield from _joins(now)
     yield from _syncs_and_heartbeats(now)
     yield from _other_requests(now)
@@ -241,10 +241,10 @@ def _deadlines(now: Situation) -> Iterator[Case]:
 
 
 def outcome(now: Situation, case: Case) -> str:
-    """Run one event and tell everything it led to in a line."""
+    """Run an event and describe all its effects in one line."""
     shard = now.talk.shard
     session = shard.session
-    if isinstance(case.event, tuple):  # a deadline that fires runs no longer
+    if isinstance(case.event, tuple):  # a deadline that fires is no longer set
         deadlines = session.deadlines.cancel(cast("Deadline", case.event))
         session = replace(session, deadlines=deadlines)
     decision = ShardDecision(shard.config, shard.log, session, now.talk.now, WALL + 2 * WEEK)
@@ -259,15 +259,15 @@ def outcome(now: Situation, case: Case) -> str:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Every case in every state, each in a situation of its own."""
+    """Run every case in every state, each in its own situation."""
     found: dict[str, dict[str, str]] = {}
     for state, make in SITUATIONS.items():
-        now = make()  # which no case changes: to decide is to change nothing
+        now = make()  # which no case changes: deciding changes nothing
         assert now.talk.state == state.value
         found[state.value] = {case.name: outcome(now, case) for case in cases(now)}
     return found
 
 
 def triggers() -> dict[GroupState, set[type[object]]]:
-    """Which triggers each state was asked."""
+    """Return the triggers that each state was tested with."""
     return {state: {case.trigger for case in cases(make())} for state, make in SITUATIONS.items()}

@@ -1,4 +1,4 @@
-"""What a draft group does: for each state and event, its next state, answers, records, clocks."""
+"""Outcomes of a draft group: for each state and event, state, responses, records and timers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _POSITION = {TopicPartition("flights", 0): OffsetAndMetadata(7)}
 
 @dataclass
 class Situation:
-    """A group, the ids of its two consumers, and an assignment that was made for it before."""
+    """A group, the ids of its two consumers, and an earlier assignment for it."""
 
     talk: DraftDialogue
     north: str
@@ -59,7 +59,7 @@ def steady() -> Situation:
 
 
 def preparing() -> Situation:
-    """One has joined again, the other not yet; a new consumer waits."""
+    """One has rejoined, the other has not; a new consumer waits."""
     now = steady()
     now.talk.ask_join(host="west")
     now.talk.ask_join(now.north, host="north")
@@ -67,14 +67,14 @@ def preparing() -> Situation:
 
 
 def rebalancing() -> Situation:
-    """All have joined; their partitions are being shared out."""
+    """All have joined; their partitions are being assigned."""
     now = preparing()
     now.talk.ask_join(now.south, host="south")
     return now
 
 
 def over() -> Situation:
-    """Both are gone; one position is left."""
+    """Both have left; one offset remains."""
     now = steady()
     now.talk.commit(now.north, now.generation)
     now.talk.advance(60_000)
@@ -147,7 +147,7 @@ def _other_requests(now: Situation) -> Iterator[tuple[str, Message]]:
 
 
 def cases(now: Situation) -> Iterator[tuple[str, ShardEvent]]:
-    """Every event but those of the clock, the requests in a few variants."""
+    """Yield every event except those of timers, with a few variants of requests."""
     for name, request in (*_joins(now), *_other_requests(now)):
         kind = type(request).__name__.removesuffix("Request")
         yield f"{kind} {name}", asked(request, min(type(request).max_version, 9))
@@ -173,7 +173,7 @@ def _clocks(now: Situation) -> Iterator[tuple[str, Deadline]]:
 
 
 def outcome(talk: DraftDialogue, event: ShardEvent) -> str:
-    """Run one event and tell everything it led to in a line."""
+    """Run an event and describe all its effects in one line."""
     shard = talk.shard
     effects = shard.decide(event, talk.now)
     log = shard.log
@@ -184,7 +184,7 @@ def outcome(talk: DraftDialogue, event: ShardEvent) -> str:
 
 
 def expired(talk: DraftDialogue, deadline: Deadline) -> str:
-    """Let one clock run out, before all others."""
+    """Let one timer expire, before all others."""
     session = talk.shard.session
     due = session.deadlines.set(deadline, talk.now)
     talk.shard.install(replace(session, deadlines=due))
@@ -194,7 +194,7 @@ def expired(talk: DraftDialogue, deadline: Deadline) -> str:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Every case in every state; to decide is to change nothing, so one situation serves all."""
+    """Run every case in every state; deciding changes nothing, so one situation serves all."""
     found: dict[str, dict[str, str]] = {}
     for state, make in SITUATIONS.items():
         now = make()

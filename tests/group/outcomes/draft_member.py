@@ -1,4 +1,4 @@
-"""What a consumer of the draft protocol does: for each state and event, all that follows."""
+"""Outcomes of a consumer of the draft protocol: for each state and event, all effects."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def down() -> Situation:
 
 
 def discovering() -> Situation:
-    """The coordinator is being looked for."""
+    """The coordinator is being looked up."""
     world, north = down()
     world.tell(north, Subscribed(FLIGHTS))
     return world, north
@@ -72,7 +72,7 @@ def joining() -> Situation:
 
 
 def part() -> Situation:
-    """A heartbeat is on its way."""
+    """A heartbeat is pending."""
     world = DraftWorld()
     (north,) = world.joined("north")
     while not north.requests:
@@ -82,7 +82,7 @@ def part() -> Situation:
 
 
 def told(*events: MemberEvent) -> Situation:
-    """Told this when it was part of the group; what it calls does not return."""
+    """These events occurred while it was part of the group; its callback does not return."""
     world, north = part()
     for event in events:
         world.tell(north, event)
@@ -90,7 +90,7 @@ def told(*events: MemberEvent) -> Situation:
 
 
 def joining_again() -> Situation:
-    """It has given up what it had, and asks for more under the same id."""
+    """It has revoked its partitions, and rejoins with the same id."""
     world, north = told(Subscribed(DELAYS))
     north.requests.clear()
     world.run_callback(north)
@@ -124,12 +124,12 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
 
 
 def state_of(situation: str) -> DraftMemberState:
-    """The state that a situation is one of."""
+    """Return the state of a situation."""
     return DraftMemberState[situation.partition(",")[0]]
 
 
 def cases(member: DraftMember, waiting: Send | None) -> Iterator[Case]:
-    """Every event that can come in this situation."""
+    """Yield every event that can occur in this situation."""
     yield from common_cases()
     nobody_waits = ResponseArrived(NOBODY_KNOWS, DraftHeartbeatResponse(error_code=0))
     yield Case("an answer nobody waits for", nobody_waits)
@@ -175,7 +175,7 @@ def _standing(session: DraftMemberSession) -> str:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Every case in every situation; to decide is to change nothing, so one serves all."""
+    """Run every case in every situation; deciding changes nothing, so one serves all."""
     found: dict[str, dict[str, str]] = {}
     for name, make in SITUATIONS.items():
         world, north = make()

@@ -1,4 +1,4 @@
-"""What a classic member does: for each state and event, its next state, requests, calls, clocks."""
+"""Outcomes of a classic member: for each state and event, state, requests, calls and timers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ SITUATIONS: dict[ClassicMemberState, Callable[[], tuple[World, Application]]] = 
 
 
 def cases(member: ClassicMember, waiting: Send | None) -> Iterator[Case]:
-    """Every event that can come in this situation."""
+    """Yield every event that can occur in this situation."""
     session = member.session
     yield from common_cases()
     nobody_waits = ResponseArrived(NOBODY_KNOWS, HeartbeatResponse(error_code=0))
@@ -116,7 +116,7 @@ def _answers(sent: Send) -> Iterator[Case]:
     name = type(sent.request).__name__.removesuffix("Request")
     for code in CODES:
         if code is ErrorCode.NONE and isinstance(sent.request, JoinGroupRequest):
-            continue  # what it then does is in the situations
+            continue  # its effects are covered by the situations
         response = _response(sent.request, code)
         yield Case(f"{name} answered {code.name}", ResponseArrived(sent.token, response))
     yield Case(f"{name} not answered", RequestFailed(sent.token))
@@ -140,7 +140,7 @@ def _standing(session: MemberSession) -> str:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Every case in every state; to decide is to change nothing, so one situation serves all."""
+    """Run every case in every state; deciding changes nothing, so one situation serves all."""
     found: dict[str, dict[str, str]] = {}
     for state, make in SITUATIONS.items():
         world, north = make()
@@ -159,7 +159,7 @@ def table() -> dict[str, dict[str, str]]:
 
 
 def another(member: ClassicMember) -> ClassicMember:
-    """Another one with the same settings."""
+    """Return another member with the same settings."""
     return ClassicMember(member.config, list(member.assignors.values()))
 
 

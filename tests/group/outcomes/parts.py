@@ -1,4 +1,4 @@
-"""What a member's decision led to, in words; and what all members can be asked."""
+"""The effects of a member's decision in words, and cases that are common to all members."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLIGHTS, DELAYS = frozenset({"flights"}), frozenset({"delays"})
 
 
 class Session(Protocol):
-    """What the sessions of all members have."""
+    """The fields that the sessions of all members have."""
 
     @property
     def state(self) -> Any: ...
@@ -41,7 +41,7 @@ S = TypeVar("S", bound=Session)
 
 
 class Member(Protocol[S]):
-    """What all members can."""
+    """The methods that all members have."""
 
     @property
     def session(self) -> S: ...
@@ -52,14 +52,14 @@ class Member(Protocol[S]):
 
 
 class Case(NamedTuple):
-    """An event under the name that it has in the table."""
+    """An event with its name in the table."""
 
     name: str
     event: MemberEvent
 
 
 def common_cases() -> Iterator[Case]:
-    """What can happen to a member of whatever kind, at any time."""
+    """Yield the events that can occur for any member at any time."""
     yield Case("subscribes to the same", Subscribed(FLIGHTS))
     yield Case("subscribes to another topic", Subscribed(DELAYS))
     yield Case("unsubscribes", Unsubscribed())
@@ -74,7 +74,7 @@ def common_cases() -> Iterator[Case]:
 
 
 def outcome(member: Member[S], event: MemberEvent, now: int, standing: Callable[[S], str]) -> str:
-    """Run one event and tell everything it led to in a line."""
+    """Run an event and describe all its effects in one line."""
     try:
         effects = member.decide(event, now)
     except LocalProtocolError:
@@ -85,7 +85,7 @@ def outcome(member: Member[S], event: MemberEvent, now: int, standing: Callable[
 def clocks(
     member: Member[S], another: Callable[[], Member[S]], standing: Callable[[S], str]
 ) -> dict[str, str]:
-    """Let each clock of a member run alone, in another one, so that nothing else comes before."""
+    """Let each timer of a member expire alone, in a copy, so that no other fires before it."""
     found: dict[str, str] = {}
     for key, due in sorted(member.session.deadlines.due_times().items()):
         alone = another()
@@ -96,7 +96,7 @@ def clocks(
 
 
 def parts(before: S, effects: Effects[S], standing: Callable[[S], str]) -> Iterator[str]:
-    """The next state, then everything that is not as it was; `standing` tells the membership."""
+    """Yield the next state, then all other changes; `standing` describes the membership."""
     after = effects.session
     yield after.state.name
     if standing(after) != standing(before):

@@ -1,4 +1,4 @@
-"""What a shard does: for each state of its life and each event, its next state and what follows."""
+"""Outcomes of a shard: for each state and event, the next state and the effects."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ from tests.group.outcomes.shard_parts import asked, led_to
 
 CONSUMERS, WAITING = "consumers", "waiting"
 _POSITION = {TopicPartition("t", 0): OffsetAndMetadata(7)}
-_BY_NAME = 9  # later versions of OffsetCommit have ids of topics, which a shard does not see
+_BY_NAME = 9  # later versions of OffsetCommit have topic ids, which a shard does not know
 _LONG_AFTER_MS = 3_600_000
 
 
 def ready() -> ConsumerDialogue:
-    """A classic group and a consumer group of a member each, and one whose first join is parked."""
+    """A classic and a consumer group with one member each, and one with a parked first join."""
     talk = ConsumerDialogue()
     talk.topics(t=4)
     talk.enter("m", "t", group_id=CONSUMERS)
@@ -77,7 +77,7 @@ def ready() -> ConsumerDialogue:
 
 
 def loading() -> ConsumerDialogue:
-    """The same, read from the log by another coordinator, which has not finished."""
+    """The same, while another coordinator is reading the log."""
     talk = down()
     talk.shard.load_started()
     for key, value in talk.log:
@@ -88,7 +88,7 @@ def loading() -> ConsumerDialogue:
 
 
 def down() -> ConsumerDialogue:
-    """A coordinator that has not begun to read."""
+    """A coordinator that has not started to read."""
     talk = ready()
     talk.shard = Shard(talk.config)
     return talk
@@ -102,7 +102,7 @@ SITUATIONS: dict[Lifecycle, Callable[[], ConsumerDialogue]] = {
 
 
 def requests() -> Iterator[Message]:
-    """Each request that a shard takes, as a stranger sends it."""
+    """Yield each request that a shard serves, sent by an unknown client."""
     config = AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="46000")
     resource = AlterConfigsResource(resource_type=32, resource_name=GROUP, configs=(config,))
     yield JoinGroupRequest(
@@ -150,7 +150,7 @@ def requests() -> Iterator[Message]:
 
 
 def cases(talk: ConsumerDialogue) -> Iterator[tuple[str, ShardEvent, int]]:
-    """Every event, with its name and how much later it comes."""
+    """Yield every event, with its name and its delay."""
     for request in requests():
         version = _BY_NAME if isinstance(request, OffsetCommitRequest) else None
         yield type(request).__name__.removesuffix("Request"), asked(request, version), 0
@@ -167,7 +167,7 @@ def cases(talk: ConsumerDialogue) -> Iterator[tuple[str, ShardEvent, int]]:
 
 
 def outcome(talk: ConsumerDialogue, event: ShardEvent, later_ms: int) -> str:
-    """Run one event and tell everything it led to in a line."""
+    """Run an event and describe all its effects in one line."""
     before = talk.shard.session
     try:
         effects = talk.shard.decide(event, talk.now + later_ms)
@@ -177,7 +177,7 @@ def outcome(talk: ConsumerDialogue, event: ShardEvent, later_ms: int) -> str:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Every case in every state; to decide is to change nothing."""
+    """Run every case in every state; deciding changes nothing."""
     found: dict[str, dict[str, str]] = {}
     for state, make in SITUATIONS.items():
         talk = make()

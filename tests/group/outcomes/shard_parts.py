@@ -1,4 +1,4 @@
-"""What a decision of the coordinator led to, in words."""
+"""The effects of a coordinator's decision, in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kohort.wire.messages.group_records import GroupRecord
 from tests.group.coordinator.dialogue import WALL
 
 ASKED = 1_000
-"""Token of the request that a case is about; those that a situation parked have smaller ones."""
+"""Token of the request in a case; the tokens of requests parked by situations are smaller."""
 
 
 def asked(request: Message, version: int | None = None) -> RequestArrived[Message]:
-    """A request, as it comes from a client."""
+    """Return a request as an event, as it comes from a client."""
     return RequestArrived(
         token=ASKED,
         request=request,
@@ -30,7 +30,7 @@ def asked(request: Message, version: int | None = None) -> RequestArrived[Messag
 
 
 def led_to(before: ShardSession, effects: Effects[ShardSession]) -> Iterator[str]:
-    """Answers, records, clocks, jobs and facts."""
+    """Yield responses, records, timers, jobs and events."""
     for reply in effects.replies:
         whom = "answers" if reply.token == ASKED else "answers parked"
         yield f"{whom} {', '.join(error_name(code) for code in _codes(reply.response))}"
@@ -44,7 +44,7 @@ def led_to(before: ShardSession, effects: Effects[ShardSession]) -> Iterator[str
 
 
 def _codes(response: Any) -> list[int]:
-    """The error of the answer, and those inside of it."""
+    """Return the error of the response, and those inside of it."""
     codes = [response.error_code] if hasattr(response, "error_code") else []
     for name in ("members", "results", "topics", "groups", "responses"):
         for part in getattr(response, name, ()):

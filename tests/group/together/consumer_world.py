@@ -1,6 +1,6 @@
-"""A coordinator and members of KIP-848 in one process, a network, and virtual time.
+"""A coordinator and KIP-848 members in one process, with a network and virtual time.
 
-What travels does so when the test says, as in `tests.group.together.world`.
+Messages are delivered when the test says so, as in `tests.group.together.world`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Compute = Callable[[AssignmentJob, Mapping[str, Assignor], ClusterView], Mapping
 
 
 class Player:
-    """A member with its application, and its connection."""
+    """A member with its application and its connection."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.delivered: int | None = None
-        self.is_slow = False  # it does not take its calls
+        self.is_slow = False  # it does not complete its callbacks
         self.answers: deque[ConsumerGroupHeartbeatResponse] = deque()
-        self.asked: int | None = None  # the request beside heartbeats that is on its way (K61)
+        self.asked: int | None = None  # a pending request other than a heartbeat (K61)
         self.replies: deque[Message] = deque()
         self.compute: Compute = client_assignors.compute
 
@@ -58,7 +58,7 @@ class Player:
         return self.stage.member.member_id
 
     def drop_connection(self) -> None:
-        """Lose what is on its way; a request may have been heard."""
+        """Lose pending messages; the coordinator may have processed a request."""
         self.delivered = None
         self.answers.clear()
         self.asked = None
@@ -114,7 +114,7 @@ class ConsumerWorld:
             self.coordinate(JobDone(token, job.group_id, result, self.now))
 
     def reload(self) -> None:
-        """Take the shard down, and bring up a new one from the log; members keep their session."""
+        """Stop the shard, and load a new one from the log; members keep their sessions."""
         self.coordinate(Unload())
         before = self.shard.log
         self.shard = Shard(self.config)
@@ -143,7 +143,7 @@ class ConsumerWorld:
         return self.players[name]
 
     def work(self, player: Player) -> bool:
-        """Do the first thing there is to do for a player; False: there is none."""
+        """Take the first possible step of a player; return False if there is none."""
         stage = player.stage
         stage.now = self.now
         if stage.looking_up:
@@ -170,7 +170,7 @@ class ConsumerWorld:
             stage.tell(ResponseArrived(stage.asides.popleft().token, response))
         elif stage.jobs:
             job = stage.jobs.popleft()
-            assert isinstance(job, AssignmentJob)  # no member here has an assignor to be asked
+            assert isinstance(job, AssignmentJob)  # no member here has an own assignor
             self._compute(player, job)
         elif stage.asides and player.asked is None:
             player.asked = self._token + 1
@@ -180,7 +180,7 @@ class ConsumerWorld:
         return True
 
     def _compute(self, player: Player, job: AssignmentJob) -> None:
-        """Let a member make the group's assignment, or fail to."""
+        """Have a member compute the group's assignment, or fail to."""
         view = ClusterView(job.partitions or {})
         try:
             made = player.compute(job, player.stage.member.assignors, view)
@@ -210,14 +210,14 @@ class ConsumerWorld:
     # ---------------------------------------------------------------------------------- running
 
     def settle(self) -> None:
-        """Let everything that is on its way arrive; time stands still."""
+        """Deliver all pending messages, without letting time pass."""
         for _ in range(10_000):
             if not sum(self.work(player) for player in list(self.players.values())):
                 return
         raise AssertionError("the group does not come to rest")
 
     def wait(self, milliseconds: int) -> None:
-        """Time passes, and nothing arrives."""
+        """Let time pass, without delivering messages."""
         self.now += milliseconds
         while (due := self.shard.next_deadline()) is not None and due <= self.now:
             self.coordinate(ShardTick(self.now))
@@ -227,7 +227,7 @@ class ConsumerWorld:
                 player.stage.tell(Tick())
 
     def advance(self, milliseconds: int) -> None:
-        """Time passes in steps of a second; everything arrives, and everybody polls."""
+        """Let time pass in steps of a second; all messages are delivered, and all members poll."""
         for _ in range(milliseconds // 1_000):
             self.wait(1_000)
             for player in list(self.players.values()):
@@ -237,7 +237,7 @@ class ConsumerWorld:
     # -------------------------------------------------------------------------------- questions
 
     def owners(self) -> dict[TopicPartition, list[str]]:
-        """Which applications believe to own what, of those that the coordinator has as members."""
+        """Return the believed owners of each partition, among members known to the coordinator."""
         group = self.shard.log.consumer_groups.get(GROUP)
         members = group.members if group is not None else {}
         owners: dict[TopicPartition, list[str]] = {}

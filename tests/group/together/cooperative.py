@@ -1,4 +1,4 @@
-"""A small cooperative assignor: what any user could write with the helpers that there are."""
+"""A small cooperative assignor, as any user could write with the available helpers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kohort.types import TopicPartition
 
 
 class Keep(Assignor):
-    """Everybody keeps what it has up to its share; the rest goes to who has least."""
+    """Members keep partitions up to their share; the others go to the members with the fewest."""
 
     name = "keep"
     supported_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (
@@ -47,7 +47,7 @@ class Keep(Assignor):
 
 
 class AtOnce(Keep):
-    """Breaks the rule: gives a partition to one member while another one owns it (L8)."""
+    """Breaks the rule: assigns a partition to one member while another one owns it (L8)."""
 
     name = "at-once"
 

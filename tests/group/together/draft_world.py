@@ -44,7 +44,7 @@ class DraftWorld(Network[DraftMember]):
         self.tell_topics()
 
     def tell_topics(self, **counts: int) -> None:
-        """Let topics have these numbers of partitions, and tell the shard."""
+        """Set the numbers of partitions of topics, and notify the shard."""
         self.topics |= counts
         topics = self.topics.items()
         views = ((name, TopicView(uuid5(NAMESPACE_DNS, name), count)) for name, count in topics)
@@ -72,7 +72,7 @@ class DraftWorld(Network[DraftMember]):
         return self.add(name, DraftMember(self.settings(), name))
 
     def joined(self, *names: str) -> list[Application]:
-        """Start applications and let their group settle."""
+        """Start applications and wait for their group to settle."""
         applications = [self.start(name) for name in names]
         for application in applications:
             self.tell(application, Subscribed(FLIGHTS))
@@ -81,7 +81,7 @@ class DraftWorld(Network[DraftMember]):
         return applications
 
     def run_callback(self, application: Application) -> None:
-        """It is given all or nothing."""
+        """Assign or revoke all partitions at once."""
         callback = application.callbacks[0]
         assert not application.believes or application.believes == callback.partitions
         super().run_callback(application)

@@ -1,7 +1,7 @@
-"""A coordinator and its members in one process: a network that keeps the order, and virtual time.
+"""A coordinator and its members in one process: an ordered network, and virtual time.
 
-Requests and answers travel when the test says so, one at a time, in order for each member; that is
-all a TCP connection promises. The log is a list of encoded records, so a reload reads real bytes.
+Requests and responses are delivered when the test says so, one at a time, in order for each member,
+as TCP guarantees. The log is a list of encoded records, so a reload decodes real bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kohort.wire.messages.offsets import OffsetCommitResponse
 
 GROUP = "delays"
 WALL = 1_357_000_000_000
-_BY_NAME = 9  # later versions of OffsetCommit have ids of topics, which a shard does not see
+_BY_NAME = 9  # later versions of OffsetCommit have topic ids, which a shard does not know
 
 M = TypeVar("M", ClassicMember, DraftMember)
 
@@ -60,7 +60,7 @@ class Connected(Generic[M]):
     looking_up: bool = False
     deferring: bool = False
     reachable: bool = True
-    # What the application believes to own, by the calls it got.
+    # The partitions that the application believes to own, according to its callbacks.
     believes: set[TopicPartition] = field(default_factory=set)
     words: list[tuple[Ownership, frozenset[TopicPartition]]] = field(default_factory=list)
     raised: list[Exception] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Network(Generic[M]):
     # ----------------------------------------------------------------------------- coordinator
 
     def reload(self) -> None:
-        """Take the shard down, and bring up a new one from the log."""
+        """Stop the shard, and load a new one from the log."""
         self.coordinate(Unload())
         before = self.shard.log
         self.shard = Shard(self.config)
@@ -99,7 +99,7 @@ class Network(Generic[M]):
         self.observed += self.shard.load_finished(self.now)
 
     def prepare_shard(self) -> None:
-        """What a new shard is told before it reads its log."""
+        """Prepare a new shard before it reads its log."""
 
     def coordinate(self, event: ShardEvent) -> Effects[ShardSession]:
         effects = self.shard.decide(event, self.now)
@@ -170,7 +170,7 @@ class Network(Generic[M]):
         self.tell(application, CoordinatorKnown())
 
     def run_callback(self, application: Connected[M]) -> None:
-        """A partition is never given twice or taken twice (S13)."""
+        """Check that no partition is assigned or revoked twice (S13)."""
         callback = application.callbacks.popleft()
         application.words.append((callback.change, callback.partitions))
         if callback.change is Ownership.ASSIGNED:
@@ -183,15 +183,15 @@ class Network(Generic[M]):
         self.tell(application, CallbackDone(callback.token))
 
     def run_job(self, application: Connected[M]) -> None:
-        """Compute what a leader has to."""
+        """Run a leader's job."""
         raise AssertionError(f"{application.name} does not lead")
 
     def run_own_job(self) -> bool:
-        """Compute what the coordinator has to; False: nothing."""
+        """Run the coordinator's job; return False if there is none."""
         return False
 
     def commit(self, application: Connected[M]) -> None:
-        """Commit offset 7 for all that the application believes to own, through the network."""
+        """Commit offset 7 of all partitions that the application believes to own."""
         offsets = dict.fromkeys(application.believes, OffsetAndMetadata(7))
         try:
             request = application.member.commit_request(offsets)
@@ -202,7 +202,7 @@ class Network(Generic[M]):
         self._next_commit -= 1
 
     def _note_commit(self, application: Connected[M], response: OffsetCommitResponse) -> None:
-        """Only a member of the present generation may commit, and only what it owns (S10)."""
+        """Check that only current members commit, and only partitions they own (S10)."""
         sent = application.commits.popleft()
         codes = [p.error_code for topic in response.topics for p in topic.partitions]
         worst = max(codes, default=0)
@@ -212,7 +212,7 @@ class Network(Generic[M]):
         self.tell(application, CommitAnswered(sent, worst))
 
     def drop_connection(self, application: Connected[M]) -> None:
-        """Lose what is on its way, both ways; the coordinator does not notice."""
+        """Lose pending messages in both directions; the coordinator does not notice."""
         lost = [send.token for send in application.requests]
         lost += [token for owner, token in self._tokens.values() if owner is application]
         for key, (owner, token) in list(self._tokens.items()):
@@ -230,7 +230,7 @@ class Network(Generic[M]):
     # ------------------------------------------------------------------------------- running
 
     def work(self, application: Connected[M]) -> bool:
-        """Do the first thing there is to do for an application; False: there is none."""
+        """Take the first possible step of an application; return False if there is none."""
         if application.looking_up and application.reachable:
             self.answer_lookup(application)
         elif application.requests and application.reachable:
@@ -246,7 +246,7 @@ class Network(Generic[M]):
         return True
 
     def settle(self) -> None:
-        """Let everything that is on its way arrive; time stands still."""
+        """Deliver all pending messages, without letting time pass."""
         for _ in range(10_000):
             worked = sum(self.work(entry) for entry in list(self.applications.values()))
             if not self.run_own_job() and not worked and not self.expire():
@@ -266,13 +266,13 @@ class Network(Generic[M]):
         return expired
 
     def poll(self) -> None:
-        """Every application says that it is alive."""
+        """Have all applications poll."""
         for application in list(self.applications.values()):
             if not application.member.is_closed:
                 self.tell(application, Polled())
 
     def advance(self, milliseconds: int, *, poll: bool = True) -> None:
-        """Let time pass in steps of a quarter of a second; everything arrives at once."""
+        """Let time pass in steps of a quarter of a second; all messages are delivered at once."""
         end = self.now + milliseconds
         while self.now < end:
             self.now = min(self.now + 250, end)
@@ -283,7 +283,7 @@ class Network(Generic[M]):
     # ----------------------------------------------------------------------------- questions
 
     def owners(self) -> dict[TopicPartition, list[str]]:
-        """Return who of the present members believes to own what."""
+        """Return the believed owners of each partition, among the current members."""
         owners: dict[TopicPartition, list[str]] = {}
         for name, application in sorted(self.applications.items()):
             for partition in sorted(application.member.assigned):

@@ -1,4 +1,4 @@
-"""Anything may happen to a group, in any order: what is the same for every kind of group."""
+"""Random events for a group, in any order: the parts common to all kinds of groups."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ Deed = Callable[[], None]
 
 
 class GroupStorm(RuleBasedStateMachine, Generic[M]):
-    """A world, what may happen in it, and what must hold.
+    """A world, random events, and invariants.
 
     Attributes:
-        patience_ms: How long a group may take to come to rest when nothing happens any more.
+        patience_ms: How long a group may take to come to rest once no more events occur.
     """
 
     world: Network[M]
     patience_ms: int
 
-    # -------------------------------------------------------------------- what each kind is asked
+    # -------------------------------------------------------------------- for each kind of group
 
     @abstractmethod
     def deeds(self, chance: random.Random) -> list[Deed]:
-        """Small things that happen at once in a storm."""
+        """Return small steps that a storm combines."""
 
     @abstractmethod
     def present(self) -> list[Connected[M]]:
-        """Who is in the present generation, if that has an assignment."""
+        """Return the members of the current generation, if that has an assignment."""
 
     @abstractmethod
     def is_at_rest(self) -> bool:
-        """Whether everybody is in the group and has what it gets."""
+        """Whether all are in the group and have their assignments."""
 
-    # -------------------------------------------------------------------------- what may happen
+    # -------------------------------------------------------------------------- random events
 
     def some(self, index: int) -> Connected[M] | None:
         names = sorted(self.world.applications)
@@ -66,7 +66,7 @@ class GroupStorm(RuleBasedStateMachine, Generic[M]):
 
     @rule(milliseconds=st.sampled_from([1, 100, 3_000, 11_000, 61_000]), polls=st.booleans())
     def wait(self, milliseconds: int, polls: bool) -> None:
-        """Time passes and nothing arrives."""
+        """Let time pass without delivering messages."""
         self.world.now += milliseconds
         if polls:
             self.world.poll()
@@ -105,7 +105,7 @@ class GroupStorm(RuleBasedStateMachine, Generic[M]):
 
     @rule(index=INDEX)
     def commit(self, index: int) -> None:
-        """Commit what the application has, in the member's name; fenced ones must not count."""
+        """Commit the application's offsets as the member; fenced ones must have no effect."""
         application = self.some(index)
         if application is not None and application.member.session.is_member:
             self.world.commit(application)
@@ -123,7 +123,7 @@ class GroupStorm(RuleBasedStateMachine, Generic[M]):
 
     @rule(seed=st.integers(0, 2**32))
     def storm(self, seed: int) -> None:
-        """Many small things at once: random order reaches what single steps seldom do."""
+        """Take many small steps at once: their random order reaches what single steps rarely do."""
         chance = random.Random(seed)
         deeds = self.deeds(chance)
         for _ in range(40):
@@ -137,18 +137,18 @@ class GroupStorm(RuleBasedStateMachine, Generic[M]):
             return False
         return not (session.state.name == "LEAVING" and session.after_leaving.name == "CLOSED")
 
-    # --------------------------------------------------------------------------- what must hold
+    # --------------------------------------------------------------------------- invariants
 
     @invariant()
     def s1_one_owner(self) -> None:
-        """Members of the present generation share no partition."""
+        """Members of the current generation share no partition."""
         seen: set[TopicPartition] = set()
         for application in self.present():
             assert not seen & application.believes
             seen |= application.believes
 
     def teardown(self) -> None:
-        """Afterwards everybody is there, and every partition has exactly one owner (L1, L2)."""
+        """Check that in the end all are members, and each partition has one owner (L1, L2)."""
         world = self.world
         for application in list(world.applications.values()):
             application.deferring, application.reachable = False, True

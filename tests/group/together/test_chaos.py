@@ -1,9 +1,9 @@
-"""Anything may happen to a group, in any order; afterwards it converges, and never did wrong.
+"""Random events for a group, in any order: it keeps its invariants, and converges afterwards.
 
-Checked after every step: no two present members own the same partition (S1), a partition is never
-given twice or taken twice (S13, in `World.run_callback`), generations grow (S5). A coordinator that
-reloads finds the log state it had (S15, in `World.reload`). Checked at the end: every partition has
-exactly one owner and everybody is stable (L1, L2).
+Checked after every step: no two current members own the same partition (S1), no partition is
+assigned or revoked twice (S13, in `World.run_callback`), generations grow (S5). A reloaded
+coordinator has the same log state (S15, in `World.reload`). Checked at the end: every partition has
+exactly one owner and all members are stable (L1, L2).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Chaos(GroupStorm[ClassicMember]):
         self.world.topics = {"flights": 6, "delays": 2}
 
     def assignors(self) -> tuple[Assignor, ...]:
-        """What the next member is configured with."""
+        """Return the assignors of the next member."""
         return (RangeAssignor(),)
 
     @rule(name=st.sampled_from(NAMES), topics=TOPICS, static=st.booleans())
@@ -89,10 +89,10 @@ class Chaos(GroupStorm[ClassicMember]):
     @invariant()
     def s5_generations_grow(self) -> None:
         facts = self.world.observed
-        # A group that nobody used for long is forgotten (C60), and its numbers with it.
+        # A group that was unused for long expires (C60), and its generation numbers with it.
         forgotten = max((n for n, e in enumerate(facts) if isinstance(e, GroupDeleted)), default=0)
-        # Those that have an assignment, and so are in the log: what no log knows yet may be begun
-        # again by the next coordinator.
+        # Generations with an assignment are in the log; the next coordinator may restart one that
+        # is not in it.
         logged = [e.generation for e in facts[forgotten:] if isinstance(e, Assigned)]
         assert all(later > earlier for earlier, later in pairwise(logged))
 

@@ -1,8 +1,8 @@
-"""Members that make the assignment themselves, in the same storm, and badly (K60, K61).
+"""Members that compute the assignment themselves, in the same storm, with errors (K60, K61).
 
-Besides what `test_consumer_groups_storm` does, an assignor raises, never returns, or gives away
-what it must not; one member has no assignor at all. Still nothing is owned twice, and in the end
-everything is owned.
+In addition to `test_consumer_groups_storm`, an assignor raises, never returns, or assigns
+partitions that it must not; one member has no assignor. Still no partition has two owners, and in
+the end each has one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOREIGN = "east"
 
 
 class Restless(Assignor):
-    """Gives every partition to another member each time it is asked."""
+    """Assigns every partition to another member each time."""
 
     name = "restless"
     turn = 0
@@ -92,7 +92,7 @@ def settled(*names: str) -> ConsumerWorld:
 
 
 def test_k61_in_fair_weather_members_make_the_assignment() -> None:
-    """Both halves; else the storm would prove nothing."""
+    """Both sides; otherwise the storm would prove nothing."""
     world = settled("north", "south")
     group = world.shard.log.consumer_groups[GROUP]
     assert {word.assignor for word in group.words.values()} == {"restless"}

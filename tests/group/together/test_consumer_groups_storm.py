@@ -1,8 +1,8 @@
-"""Both halves of KIP-848, with lost connections, deaths, reloads and topics that grow.
+"""Both sides of KIP-848, with lost connections, deaths, reloads and growing topics.
 
 Checked after every step: no two applications whose members the coordinator knows believe to own the
-same partition (S1, K21, K23), whatever a full heartbeat said while one of them was being told.
-Checked at the end: every partition has exactly one owner, and everybody is stable.
+same partition (S1, K21, K23), whatever a full heartbeat reported while a callback was running.
+Checked at the end: every partition has exactly one owner, and all members are stable.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Storm(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2), is_slow=st.booleans())
     def take_time(self, index: int, is_slow: bool) -> None:
-        """An application that takes long in its listener, or no longer does."""
+        """Make an application slow in its listener, or normal again."""
         player = self.some(index)
         if player is not None:
             player.is_slow = is_slow
@@ -116,7 +116,7 @@ class Storm(RuleBasedStateMachine):
         assert [names for names in self.world.owners().values() if len(names) > 1] == []
 
     def teardown(self) -> None:
-        """In the end everybody reads flights; who closed or failed is gone."""
+        """Check that in the end all read flights, except members that closed or failed."""
         self.world.players = {
             name: player for name, player in self.world.players.items() if self.is_open(player)
         }

@@ -1,4 +1,4 @@
-"""Two halves of KIP-848 and what goes on between them: stories that the storm rarely tells."""
+"""Both sides of KIP-848 together: cases that the storm rarely reaches."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_k20_k21_members_come_and_go_and_everybody_has_a_share() -> None:
 
 
 def test_l31_what_an_application_is_being_told_of_goes_to_nobody_else() -> None:
-    """A full heartbeat claims it, though the application has not taken it yet.
+    """A full heartbeat claims it, though the application has not taken it over yet.
 
-    If it did not, the coordinator would count it as given up when it moves on to a third member.
+    Otherwise the coordinator would count it as revoked, and assign it to a third member.
     """
     world = ConsumerWorld(flights=4)
     east, north = joined(world, "east"), joined(world, "north")
@@ -43,7 +43,7 @@ def test_l31_what_an_application_is_being_told_of_goes_to_nobody_else() -> None:
     east.is_slow = True
     north.stage.tell(Closing())
     world.advance(10_000)
-    assert east.stage.callbacks  # told of two more
+    assert east.stage.callbacks  # for two more partitions
     south = joined(world, "south")
     world.advance(6_000)
     while not east.stage.requests:

@@ -1,7 +1,7 @@
-"""Anything may happen to a group while it moves from eager to cooperative, and back (M6).
+"""Random events for a group while it moves from eager to cooperative, and back (M6).
 
-The checks are those of `test_chaos`: one owner, legal calls, generations that grow, and in the end
-every partition has one owner and everybody is stable.
+The checks are those of `test_chaos`: one owner, valid callbacks, growing generations, and in the
+end every partition has one owner and all members are stable.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tests.group.together.test_chaos import Chaos
 
 
 class CooperativeChaos(Chaos):
-    """All members cooperative from the start."""
+    """All members are cooperative from the start."""
 
     def assignors(self) -> tuple[Assignor, ...]:
         return (Keep(),)
 
 
-# What a member is configured with: before, between and after the two rolling bounces.
+# The assignors of a member: before, between and after the two rolling bounces.
 STEPS: tuple[tuple[type[Assignor], ...], ...] = ((RangeAssignor,), (Keep, RangeAssignor), (Keep,))
 
 
 class BouncingChaos(Chaos):
-    """Members are restarted one by one with the next configuration, or the one before."""
+    """Members are restarted one by one with the next or the previous configuration."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,9 +40,9 @@ class BouncingChaos(Chaos):
 
     @rule(up=st.booleans(), kills=st.lists(st.booleans(), min_size=4, max_size=4))
     def roll(self, up: bool, kills: list[bool]) -> None:
-        """One rolling bounce: a person waits for the group before each restart and at the end."""
-        # A coordinator that moved knows of each member only the assignor in use (C72), until the
-        # next rebalance: without one it would refuse who comes back with only the other one.
+        """Do a rolling bounce; the operator waits for the group between restarts."""
+        # A coordinator that moved knows only each member's chosen assignor (C72), until the next
+        # rebalance: before that it would reject a member that returns with only the other one.
         for application in self.world.applications.values():
             application.deferring, application.reachable = False, True
             if application.member.state is ClassicMemberState.STABLE:

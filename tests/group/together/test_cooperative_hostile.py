@@ -1,4 +1,4 @@
-"""Members that say wrong things: only they suffer from it."""
+"""Members that send false data harm only themselves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def join(world: World, name: str) -> Application:
 
 
 def deliver_saying(world: World, application: Application, metadata: bytes) -> None:
-    """Deliver everything, but with other words in its JoinGroup requests."""
+    """Deliver everything, with other metadata in the member's JoinGroup requests."""
     while application.requests or application.answers or application.looking_up:
         if application.requests:
             send = application.requests[0]
@@ -133,7 +133,7 @@ def test_l8_whatever_members_say_the_leader_gives_what_exists_to_who_wants_it(
 def test_l21_a_zombie_that_joins_with_an_old_claim_gets_nothing_before_its_owner_gave_it_up(
     assignor: type[Assignor],
 ) -> None:
-    """KIP-792, over the whole protocol: the claim is from a generation that is long over."""
+    """KIP-792, with the whole protocol: the claim is from an outdated generation."""
     world = World()
     north = world.start("north", assignor())
     world.tell(north, Subscribed(FLIGHTS))
@@ -157,7 +157,7 @@ def test_l21_a_zombie_that_joins_with_an_old_claim_gets_nothing_before_its_owner
         world.work(north)
     assert zombie.words[0] == (Ownership.ASSIGNED, frozenset())
     assert zombie.believes == set()
-    assert len(north.believes) in (4, 8)  # its half is on the way, by its own hand
+    assert len(north.believes) in (4, 8)  # it revokes its half itself
     world.advance(10_000)
     assert {len(north.believes), len(zombie.believes)} == {4}
     assert [change for change, _ in north.words] == [

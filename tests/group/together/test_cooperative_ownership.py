@@ -1,4 +1,4 @@
-"""Claims to partitions: who owns what when members contradict each other (KIP-792)."""
+"""Owners of partitions when members' claims conflict (KIP-792)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kohort.types import TopicPartition
 from tests.group.together.cooperative import AtOnce, Keep
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas by a function that Python has deprecated.
+    # kafka-python reads its schemas with a function that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
@@ -53,7 +53,7 @@ def test_l21_of_two_equal_claims_none_holds_unless_a_higher_one_does() -> None:
     said = {"a": claim(5, 0), "b": claim(5, 0)}
     assert settle_claims(said) == {"a": frozenset(), "b": frozenset()}
     assert settle_claims(said | {"c": claim(6, 0)})["c"] == parts(0)
-    # no generation at all is the lowest
+    # no generation sorts lowest
     assert settle_claims({"a": claim(-1, 0), "b": claim(0, 0)})["b"] == parts(0)
 
 
@@ -122,15 +122,15 @@ ZOMBIE = {"B": claim(5, 0, 1, 2, 3), "Z": claim(3, 0, 1, 2, 3)}
 
 @pytest.mark.parametrize("order", ["BZ", "ZB"])
 def test_l21_a_zombie_does_not_win_against_a_live_member(order: str) -> None:
-    """KIP-792. B owns four partitions; Z was away since generation 3 and claims them as well."""
+    """KIP-792: B owns four partitions; Z was away since generation 3 and claims them as well."""
     said = {member: ZOMBIE[member] for member in order}
     assignment = Keep().assign(ClusterView({"t": 4}), said)
     assert set(assignment["B"]) < parts(0, 1, 2, 3)
-    assert assignment["Z"] == []  # its half must be given up by B first
+    assert assignment["Z"] == []  # B must revoke half of them first
 
 
 def test_l21_kafka_python_lets_the_zombie_win() -> None:
-    """What the rule is for: there B is told to stop and Z to begin in one and the same round."""
+    """The reason for the rule: there B must stop and Z may start in the same round."""
     assignor = CooperativeStickyAssignor()
 
     def member(name: str, said: Subscription) -> SimpleNamespace:
@@ -163,7 +163,7 @@ def test_l8_what_moves_in_one_round_is_refused() -> None:
 
 
 class Fixed(Assignor):
-    """Gives what it is told to."""
+    """Returns a fixed assignment."""
 
     name = "fixed"
     supported_protocols = (RebalanceProtocol.COOPERATIVE,)
@@ -178,7 +178,7 @@ class Fixed(Assignor):
 
 
 def refusal(said: dict[str, Subscription], given: dict[str, frozenset[TopicPartition]]) -> str:
-    """What the leader says of an assignment, "" if it takes it."""
+    """Return why the leader rejects an assignment, or "" if it accepts it."""
     assignor = Fixed(given)
     try:
         leader.compute(job(assignor, said), {"fixed": assignor}, ClusterView({"t": 4}))
@@ -188,7 +188,7 @@ def refusal(said: dict[str, Subscription], given: dict[str, frozenset[TopicParti
 
 
 def test_l8_a_live_owner_loses_nothing_to_a_stale_claim() -> None:
-    """KIP-792: both claim t-1, and the one that has missed a rebalance is given it."""
+    """KIP-792: both claim t-1, and it is assigned to the one that missed a rebalance."""
     said = {"live": claim(7, 0, 1), "stale": claim(3, 1)}
     text = refusal(said, {"live": parts(0), "stale": parts(1)})
     assert "fixed gives t-1 to member stale while member live owns it since generation 7" in text
@@ -240,7 +240,7 @@ def test_l8_the_check_is_not_for_eager_groups_nor_for_cooperative_sticky() -> No
 
 
 def test_kip_429_partitions_that_are_owned_but_unknown_to_the_leader() -> None:
-    """Its metadata may be older than its predecessor's: reason to ask anew before it assigns."""
+    """Its metadata may be older than its predecessor's: it refreshes before it assigns."""
     said = {"a": claim(1, 0, 3), "b": claim(1, 1)}
     entry = job(Keep(), said)
     assert leader.unknown_claims(entry, ClusterView({"t": 2})) == parts(3)

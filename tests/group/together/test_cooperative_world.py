@@ -1,4 +1,4 @@
-"""Cooperative groups whole: mixed with eager members, upgraded, with zombies, growing topics."""
+"""Whole cooperative groups: mixed with eager members, upgraded, with zombies, growing topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def join(world: World, name: str, *assignors: Assignor, instance: str | None = N
 
 
 def group(world: World, *names: str) -> list[Application]:
-    """Cooperative members, stable; what they were told until then is forgotten."""
+    """Return stable cooperative members; their earlier callbacks are cleared."""
     members = [join(world, name) for name in names]
     world.advance(12_000)
     assert is_shared(world)
@@ -66,7 +66,7 @@ class HearsSoon(World):
 def test_l9_who_moves_partitions_waits_for_the_next_heartbeat_of_those_who_move_none(
     world: World, most_ms: int
 ) -> None:
-    """There are two rebalances then, and only those who give something up begin the second."""
+    """There are two rebalances, and only members that revoke partitions start the second."""
     group(world, "east", "north", "south")
     join(world, "west")
     pauses: dict[TopicPartition, int] = {}
@@ -95,7 +95,7 @@ def test_who_leaves_leaves_its_partitions_and_the_others_keep_theirs() -> None:
 
 
 def test_kip_429_an_eager_newcomer_is_refused_and_the_group_lives() -> None:
-    """L10: it is a fatal error for the newcomer alone."""
+    """L10: this is a fatal error only for the new member."""
     world = World()
     members = group(world, "north", "south")
     generation = members[0].member.generation_id
@@ -131,13 +131,13 @@ def test_m6_two_rolling_bounces_lead_from_eager_to_cooperative(polite: bool) -> 
             world.advance(15_000)
             assert is_shared(world)
         used.append({each.member.session.assignor for each in world.applications.values()})
-    # after the first bounce all support the new one, but still give everything up
+    # after the first bounce all support the new one, but still revoke everything
     assert used == [{"keep"}, {"keep"}]
     assert all(each.member.protocol.name == "COOPERATIVE" for each in world.applications.values())
 
 
 def test_m6_in_the_middle_of_the_second_bounce_both_kinds_live_together() -> None:
-    """The assignor knows both: who gave everything up owns nothing, who did not keeps its part."""
+    """The assignor handles both: members that revoked everything own nothing."""
     world = World()
     for name in ("east", "north"):
         join(world, name, RangeAssignor(), Keep())
@@ -189,7 +189,7 @@ def test_a_topic_that_grows_adds_and_revokes_nothing() -> None:
 
 
 def test_a_topic_that_is_deleted_is_revoked_from_its_owners() -> None:
-    """KIP-429's unknown-but-owned: what the leader, having asked anew, does not find is gone."""
+    """KIP-429's unknown-but-owned: a topic missing after the leader's refresh is gone."""
     world = World()
     east, north = group(world, "east", "north")
     world.topics = {"flights": 6}
@@ -202,7 +202,7 @@ def test_a_topic_that_is_deleted_is_revoked_from_its_owners() -> None:
 
 
 def test_u3_a_cooperative_group_comes_to_rest() -> None:
-    """Stable groups stay in their generation, whatever is committed meanwhile."""
+    """Stable groups stay in their generation, whatever is committed in the meantime."""
     world = World()
     members = group(world, "east", "north", "south", "west")
     generation = members[0].member.generation_id
@@ -216,7 +216,7 @@ def test_u3_a_cooperative_group_comes_to_rest() -> None:
 
 
 def test_c31_l8_a_static_leader_that_returns_watches_topics_and_keeps_the_assignment() -> None:
-    """KIP-814: it is told to skip the assignment, but not to close its eyes."""
+    """KIP-814: it skips the assignment, but still watches for changes."""
     world = World()
     members = [join(world, name, instance=name) for name in ("east", "north")]
     world.advance(12_000)

@@ -1,9 +1,9 @@
-"""Anything may happen to a draft group, in any order; afterwards it converges, and never did wrong.
+"""Random events for a draft group, in any order: it keeps its invariants, and converges afterwards.
 
-Checked after every step: no partition was ever given to two consumers in one generation; consumers
-that are in the present generation share nothing; generations grow; nothing is given twice or taken
-twice (in `DraftWorld.run_callback`); a coordinator that reloads finds the log state it had. Checked
-at the end: everybody is part of the group, every partition has exactly one owner.
+Checked after every step: no partition was assigned to two consumers in one generation; consumers of
+the current generation share no partition; generations grow; no partition is assigned or revoked
+twice (in `DraftWorld.run_callback`); a reloaded coordinator has the same log state. Checked at the
+end: all consumers are part of the group, and every partition has exactly one owner.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Storm(GroupStorm[DraftMember]):
     @invariant()
     def generations_grow(self) -> None:
         started = [e.generation for e in self.world.observed if isinstance(e, GenerationStarted)]
-        # A generation that no log knows yet is begun again by the next coordinator.
+        # The next coordinator restarts a generation that is not in the log.
         assert all(later >= earlier for earlier, later in pairwise(started))
 
     @invariant()

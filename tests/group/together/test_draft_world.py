@@ -1,4 +1,4 @@
-"""Consumers of the draft protocol in a group together (docs/draft.md)."""
+"""Consumers of the draft protocol together in a group (docs/draft.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs that other clients' cooperative members really had (U3); ours are held against each."""
+"""Known bugs of other clients' cooperative members (U3), checked for ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FLIGHTS = frozenset({"flights"})
 
 
 def test_the_assignor_comes_to_an_end_with_more_members_than_partitions() -> None:
-    """U3: librdkafka's ran for ever when members of a second topic came one by one (#4783)."""
+    """U3: librdkafka's never ended when members of a second topic joined (#4783)."""
     assignor, cluster = CooperativeStickyAssignor(), ClusterView({"flights": 3, "delays": 2})
     owned = {f"f{number}": frozenset[TopicPartition]() for number in range(10)}
     for number in range(15):
@@ -38,7 +38,7 @@ def everything(cluster: ClusterView) -> list[TopicPartition]:
 
 
 def cooperative(members: int, partitions: int) -> tuple[World, list[Application]]:
-    """A group to which members came one after the other."""
+    """Create a group whose members joined one after another."""
     world = World()
     world.topics = {"flights": partitions}
     applications = []
@@ -70,7 +70,7 @@ def test_a_large_cooperative_group_comes_to_rest() -> None:
 
 
 def test_who_goes_moves_only_what_it_had() -> None:
-    """U3: the partitions of those that stayed were shuffled (librdkafka #3306)."""
+    """U3: the partitions of remaining members were shuffled (librdkafka #3306)."""
     world, applications = cooperative(3, 6)
     had = {each.name: each.member.assigned for each in applications}
     for each in applications:

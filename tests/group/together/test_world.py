@@ -1,4 +1,4 @@
-"""A whole group: members join, leave, die and come back, the coordinator moves."""
+"""A whole group: members join, leave, die and return, and the coordinator moves."""
 
 from __future__ import annotations
 

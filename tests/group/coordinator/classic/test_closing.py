@@ -1,4 +1,4 @@
-"""What closing means for a classic group (C33, KIP-1092)."""
+"""Closing a member of a classic group (C33, KIP-1092)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a member puts into its subscription hurts only itself."""
+"""A member with an invalid subscription harms only itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLUSTER = ClusterView({"flights": 6})
 HONEST = encode_subscription(Subscription(topics=FLIGHTS))
 
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
-# Well-formed, and full of lies: topics that are not, partitions that cannot be, any generation.
+# Well-formed but false: nonexistent topics, impossible partitions, any generation.
 LIES = st.builds(
     Subscription,
     topics=st.frozensets(st.sampled_from(["flights", "nowhere", "", "\0"])),
@@ -44,7 +44,7 @@ def test_a10_the_others_still_share_every_partition(assignor: str, foreign: byte
     ]
     subscriptions = leader.subscriptions_of(members)
     owned = assigned(assignor, subscriptions)
-    for _ in range(2):  # cooperatively, what moves is nobody's for a round
+    for _ in range(2):  # cooperatively, a moving partition has no owner for one round
         told = {
             member: Subscription(topics=said.topics, owned=owned[member], generation=5)
             for member, said in subscriptions.items()
@@ -59,7 +59,7 @@ def test_a10_the_others_still_share_every_partition(assignor: str, foreign: byte
 def assigned(
     assignor: str, subscriptions: Mapping[str, Subscription]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """What each member gets from a leader."""
+    """Return each member's assignment by a leader."""
     job = AssignmentJob(token=1, assignor=assignor, subscriptions=Map(subscriptions))
     given = leader.compute(job, {assignor: BUILTIN_ASSIGNORS[assignor]}, CLUSTER)
     return {member: decode_assignment(data)[0] for member, data in given.items()}

@@ -58,7 +58,7 @@ def test_c14_a_full_group_refuses_new_members_but_not_its_own() -> None:
     answer = talk.answers[talk.join(version=3)]
     assert (answer.error_code, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     token = talk.join(a, protocols=(("range", b"other"),))
-    assert token not in talk.answers  # parked: it may stay
+    assert token not in talk.answers  # parked: the member may stay
 
 
 def test_c14_in_a_rebalance_the_first_to_come_may_stay() -> None:
@@ -192,7 +192,7 @@ def test_c20_the_first_rebalance_waits_and_is_extended_while_members_come() -> N
     talk.advance(2_000)
     second = talk.join(version=3, rebalance=10_000)
     talk.advance(1_000)
-    assert first not in talk.answers  # extended, because the second one came
+    assert first not in talk.answers  # extended, because the second one joined
     talk.advance(2_999)
     assert first not in talk.answers
     talk.advance(1)

@@ -1,4 +1,4 @@
-"""A group whose members have assignors of their own, asked step by step."""
+"""A group whose members have their own assignors, driven request by request."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MINE = (ClientAssignor(name="mine", maximum_version=1, version=1, metadata=b"loa
 
 
 class AssignorDialogue(ConsumerDialogue):
-    """The test is every member, and the assignor of who is asked."""
+    """The test plays all members, and the assignor of the chosen one."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.topics(t=4)
 
     def asked(self, member_id: str, *topics: str, **more: Any) -> bool:
-        """Join with an assignor of one's own; return whether the answer asks to compute."""
+        """Join with an own assignor; return whether the response asks to compute."""
         more.setdefault("client_assignors", MINE)
         return self.enter(member_id, *(topics or ("t",)), **more).should_compute_assignment
 
     def beats(self, member_id: str) -> bool:
-        """An ordinary heartbeat; return whether the answer asks to compute."""
+        """Send a plain heartbeat; return whether the response asks to compute."""
         answer = self.heartbeat(member_id, self.member(member_id).epoch)
         return answer.should_compute_assignment
 
@@ -53,7 +53,7 @@ class AssignorDialogue(ConsumerDialogue):
     def install(
         self, member_id: str, given: Mapping[str, Partitions], **more: Any
     ) -> ConsumerGroupInstallAssignmentResponse:
-        """Send a result that is looked at at once."""
+        """Send a result that is checked at once."""
         answer: ConsumerGroupInstallAssignmentResponse = self.answers[
             self.install_token(member_id, given, **more)
         ]
@@ -75,7 +75,7 @@ class AssignorDialogue(ConsumerDialogue):
         )
 
     def made(self, member_id: str, given: Mapping[str, Partitions]) -> None:
-        """The member that was asked makes the assignment."""
+        """Have the chosen member compute the assignment."""
         assert self.prepare(member_id).error_code == ErrorCode.NONE
         assert self.install(member_id, given).error_code == ErrorCode.NONE
 
@@ -84,7 +84,7 @@ class AssignorDialogue(ConsumerDialogue):
 
     @property
     def fell_back(self) -> list[str]:
-        """Why the coordinator's assignor stepped in."""
+        """Return why the coordinator's assignor took over."""
         return [each.reason for each in self.observed if isinstance(each, AssignorFellBack)]
 
     def is_made(self) -> bool:

@@ -1,6 +1,6 @@
-"""One group of the consumer protocol, asked step by step; the cluster's topics can change.
+"""A group of the consumer protocol, driven request by request; the cluster's topics can change.
 
-Jobs are done at once, unless a test holds them back.
+Jobs run at once, unless a test holds them back.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Held = dict[str, set[int]]
 
 
 class ConsumerDialogue(Dialogue):
-    """A ready shard, and a cluster of topics; an answer names partitions by topic name."""
+    """A ready shard and a cluster with topics; responses have partitions by topic name."""
 
     def __init__(self, **settings: Any) -> None:
         self.image = NO_TOPICS
-        self.racks: Mapping[str, Iterable[str]] = {}  # of the one replica of each partition
+        self.racks: Mapping[str, Iterable[str]] = {}  # of the only replica of each partition
         self.held_back: list[ConsumerJob] = []
         self.holds_jobs = False
         settings.setdefault("group_consumer_assignment_interval_ms", 0)
         super().__init__(**settings)
 
     def topics(self, **counts: int) -> None:
-        """Let the cluster have these topics; one that stays keeps its id."""
+        """Set the topics of the cluster; existing ones keep their ids."""
         known = self.image.by_name
         views = {
             name: TopicView(
@@ -64,13 +64,13 @@ class ConsumerDialogue(Dialogue):
         return shard
 
     def note_jobs(self, effects: Effects[ShardSession]) -> None:
-        """Do the jobs, or hold them back."""
+        """Run the jobs, or hold them back."""
         self.held_back += cast("tuple[ConsumerJob, ...]", effects.consumer_jobs)
         if not self.holds_jobs:
             self.do_jobs()
 
     def do_jobs(self) -> None:
-        """Do what was held back, and what comes of it."""
+        """Run the jobs held back, and process their results."""
         while self.held_back:
             self.finish(self.held_back.pop(0))
 
@@ -94,7 +94,7 @@ class ConsumerDialogue(Dialogue):
         return self.ask(request, version)
 
     def heartbeat(self, member_id: str, epoch: int, **more: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat that is answered at once; `held` are the partitions it says it has."""
+        """Send a heartbeat that is answered at once; `held` are the partitions it reports."""
         answer: ConsumerGroupHeartbeatResponse = self.answers[
             self.beat_token(member_id, epoch, **more)
         ]
@@ -107,7 +107,7 @@ class ConsumerDialogue(Dialogue):
         return self.heartbeat(member_id, 0, held={}, **more)
 
     def refused(self, member_id: str, epoch: int, **more: Any) -> ErrorCode:
-        """The error of a heartbeat that is turned down; nothing is written for it."""
+        """Return the error of a rejected heartbeat; checks that no record is written."""
         size = len(self.log)
         answer = self.heartbeat(member_id, epoch, **more)
         assert len(self.log) == size
@@ -118,7 +118,7 @@ class ConsumerDialogue(Dialogue):
         group: DescribedConsumerGroup = self.get(request).groups[0]
         return group
 
-    # ------------------------------------------------------------------------------- looking
+    # ------------------------------------------------------------------------------- state
 
     @property
     def group(self) -> ConsumerGroup:
@@ -134,7 +134,7 @@ class ConsumerDialogue(Dialogue):
         return self.by_name(self.member(member_id).assigned)
 
     def told(self, answer: ConsumerGroupHeartbeatResponse) -> Held | None:
-        """The partitions in an answer, None when it says nothing of them."""
+        """Return the partitions in a response, or None if it has no assignment."""
         assert answer.error_code == 0, answer
         if answer.assignment is None:
             return None
@@ -155,7 +155,7 @@ class ConsumerDialogue(Dialogue):
     # ----------------------------------------------------------------------------- situations
 
     def converge(self, *members: str) -> None:
-        """Let obedient members send heartbeats until nothing changes any more."""
+        """Have cooperating members send heartbeats until nothing changes."""
         for _ in range(20):
             before = len(self.log)
             for member_id in members:
@@ -166,14 +166,14 @@ class ConsumerDialogue(Dialogue):
         raise AssertionError("the group does not settle")
 
     def settled(self, *members: str, topics: Iterable[str] = ("t",), **more: Any) -> None:
-        """A stable group of these members."""
+        """Create a stable group of these members."""
         for member_id in members:
             assert self.enter(member_id, *topics, **more).error_code == 0
         self.converge(*members)
         assert self.group.state.value == "Stable"
 
     def settled_by_pattern(self, member_id: str, text: str) -> None:
-        """A stable group of one member that subscribes by a regular expression."""
+        """Create a stable group of one member that subscribes by a regular expression."""
         self.enter(member_id, subscribed_topic_names=None, subscribed_topic_regex=text)
         self.converge(member_id)
         assert self.group.state.value == "Stable"

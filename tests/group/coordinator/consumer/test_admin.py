@@ -1,4 +1,4 @@
-"""Positions of a group's members, and what tools see of it (K35 to K38)."""
+"""Offsets of a group's members, and descriptions for tools (K35 to K38)."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def test_k35_anybody_commits_for_a_group_without_members(group: ConsumerDialogue
 
 
 def test_k36_a_commit_may_cross_with_a_new_epoch(group: ConsumerDialogue) -> None:
-    """KIP-1251: what the member has had since, it may commit; what it got later, it may not."""
+    """KIP-1251: a member may commit partitions that it has had since that epoch."""
     group.settled("a")
     group.enter("b", "t")
     group.heartbeat("a", 2)
     keeps = sorted(group.target("a")["t"])
     gives = sorted(set(range(4)) - set(keeps))
-    # while it gives up
+    # while it revokes
     assert commit(group, "a", 2, gives[0]) is ErrorCode.NONE
     group.heartbeat("a", 2, held={"t": keeps})
     assert group.member("a").epoch == 3
@@ -181,7 +181,7 @@ def test_k37_old_positions_go_when_nobody_subscribes_and_then_the_group() -> Non
 
 
 def test_k38_a_member_still_has_what_it_was_told_to_give_up(group: ConsumerDialogue) -> None:
-    """KAFKA-20431: Kafka 4.0 to 4.3.0 left it out."""
+    """KAFKA-20431: Kafka 4.0 to 4.3.0 left these partitions out."""
     group.settled("a", rack_id="r")
     group.enter("b", "t", server_assignor="range")
     group.heartbeat("a", 2)

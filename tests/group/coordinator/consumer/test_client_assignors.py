@@ -1,4 +1,4 @@
-"""Assignors that run in a member, for the coordinator: who is asked, and what comes of it."""
+"""Assignors that run in a member, at the coordinator: the chosen member, and its result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def group() -> AssignorDialogue:
 
 
 def test_k60_k61_a_member_makes_the_assignment(group: AssignorDialogue) -> None:
-    """The heartbeat that joins is answered at once, and asks; the result is the group's target."""
+    """The joining heartbeat is answered at once, and asks; the result is the group's target."""
     assert group.asked("a")
     assert not group.is_made()
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
@@ -62,7 +62,7 @@ def test_k61_what_is_prepared_is_all_that_an_assignor_needs(group: AssignorDialo
 
 
 def test_k60_the_server_assigns_while_one_member_has_no_assignor(group: AssignorDialogue) -> None:
-    """A foreign client is never asked, and is told nothing of all this."""
+    """A client without an assignor is never asked, and gets no fields about it."""
     assert group.asked("a")
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
     answer = group.enter("foreign", "t")
@@ -99,7 +99,8 @@ def test_k61_prepare_is_refused_when_nobody_can_read_all_metadata_any_more(
         ([assignor("y"), assignor("x")], [assignor("y"), assignor("x")], "y"),
         ([assignor("x"), assignor("y")], [assignor("y")], "y"),
         ([assignor("x")], [assignor("y")], None),
-        # the second member's metadata is too new for the first, and it reads only its own version
+        # the second member's metadata is too new for the first, and it supports only its own
+        # version
         ([assignor("x", 0, 0, 1)], [assignor("x", 2, 2, 3)], None),
         ([assignor("x", 0, 0, 1), assignor("y")], [assignor("x", 2, 2, 3), assignor("y")], "y"),
         ([assignor("x", 0, 0, 1)], [assignor("x", 0, 2, 3)], "x"),
@@ -111,7 +112,7 @@ def test_k60_all_members_must_know_it_and_most_prefer_it(
     second: list[ClientAssignor],
     chosen: str | None,
 ) -> None:
-    """KIP-848, as in the classic protocol; one member must read the metadata of all."""
+    """KIP-848, as in the classic protocol; one member must support the metadata of all."""
     group.asked("a", client_assignors=tuple(first))
     group.made("a", {})
     group.asked("b", client_assignors=tuple(second))
@@ -147,11 +148,11 @@ def test_k60_new_metadata_makes_a_new_assignment(group: AssignorDialogue) -> Non
     assert not again.should_compute_assignment
 
 
-# ---------------------------------------------------------------------------------- who is asked
+# ------------------------------------------------------------------------------ the chosen member
 
 
 def test_k61_the_group_goes_on_meanwhile(group: AssignorDialogue) -> None:
-    """Nobody waits: neither who joins, nor who was asked, nor anybody else."""
+    """No member waits: neither a joining one, nor the chosen one, nor any other."""
     group.asked("a")
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
     group.converge("a")
@@ -191,7 +192,7 @@ def test_k61_no_result_in_time_and_the_server_assigns(group: AssignorDialogue) -
 
 
 def test_k61_the_time_is_at_most_the_members_rebalance_timeout(group: AssignorDialogue) -> None:
-    """KIP-848: it starts when the member is told."""
+    """KIP-848: it starts when the member is asked."""
     group.asked("a", rebalance_timeout_ms=2_000)
     group.advance(1_999)
     assert not group.is_made()
@@ -200,7 +201,7 @@ def test_k61_the_time_is_at_most_the_members_rebalance_timeout(group: AssignorDi
 
 
 def test_k61_no_capable_member_in_time_and_the_server_assigns(group: AssignorDialogue) -> None:
-    """The only one that could read all metadata sends no heartbeats any more."""
+    """The only member that supports all metadata stops sending heartbeats."""
     group.asked("new", client_assignors=(assignor("x", 0, 2, 3),))
     group.made("new", {})
     assert not group.asked("old", client_assignors=(assignor("x", 0, 0, 1),))
@@ -210,7 +211,7 @@ def test_k61_no_capable_member_in_time_and_the_server_assigns(group: AssignorDia
 
 
 def test_k61_who_gave_no_assignment_is_not_asked_again(group: AssignorDialogue) -> None:
-    """Until it says something new of its assignors; others are."""
+    """Until it reports other assignors; other members are asked."""
     group.asked("a")
     group.advance(10_000)
     assert group.asked("b")
@@ -261,7 +262,7 @@ def test_k61_prepare_is_for_who_was_asked(group: AssignorDialogue) -> None:
 
 
 def test_k61_a_lost_answer_is_asked_for_again(group: AssignorDialogue) -> None:
-    """What counts is the group as it was told last."""
+    """The group as sent last applies."""
     group.asked("a")
     group.prepare("a")
     group.asked("b")
@@ -289,7 +290,7 @@ def wrong_results() -> list[Any]:
 def test_k61_a_result_that_does_not_fit_the_group_is_refused(
     group: AssignorDialogue, given: dict[str, Any], more: dict[str, Any], code: ErrorCode
 ) -> None:
-    """And the server assigns at once."""
+    """The server then assigns at once."""
     group.topics(t=4, u=1)
     group.asked("a")
     group.made("a", {})
@@ -346,7 +347,7 @@ def test_k61_install_before_prepare_is_no_result(group: AssignorDialogue) -> Non
 
 
 def test_k61_install_is_for_who_was_asked(group: AssignorDialogue) -> None:
-    """What a stranger sends changes nothing."""
+    """Results of other members change nothing."""
     group.asked("a")
     group.made("a", {})
     group.asked("b")
@@ -360,7 +361,7 @@ def test_k61_install_is_for_who_was_asked(group: AssignorDialogue) -> None:
 
 
 def test_k61_who_left_meanwhile_gets_nothing(group: AssignorDialogue) -> None:
-    """The result is held against the group as it was told; a newer epoch follows anyway."""
+    """The result is checked against the group as it was sent; a newer epoch follows anyway."""
     group.asked("a")
     group.asked("b")
     group.prepare("a")
@@ -423,7 +424,7 @@ def test_k60_assignors_that_make_no_sense_are_refused(
 
 
 def test_k60_a_group_too_large_to_be_sent_is_the_servers(group: AssignorDialogue) -> None:
-    """Writing it into one answer would hold up other groups."""
+    """Encoding it into one response would delay other groups."""
     group.topics(t=250_000)
     group.holds_jobs = True
     joining = {"rebalance_timeout_ms": 1, "subscribed_topic_names": ("t",), "held": {}}
@@ -442,7 +443,7 @@ def test_k60_what_all_members_say_together_is_bounded() -> None:
 
 
 def test_k60_k61_a_load_brings_assignors_and_words_back(group: AssignorDialogue) -> None:
-    """They are in the log, in tagged fields; the question is not, and is asked anew."""
+    """They are in tagged fields of the log; the question is not, and is asked again."""
     group.asked("a")
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
     group.topics(t=5)
@@ -470,7 +471,7 @@ def test_k60_groups_without_assignors_of_their_own_write_what_kafka_writes(
 
 
 def test_k61_the_server_takes_back_what_a_member_said(group: AssignorDialogue) -> None:
-    """What the one assignor said is not told with what the other one made."""
+    """Data of one assignor is not sent with the result of another."""
     group.asked("a")
     group.made("a", {"a": {"t": [0, 1, 2, 3]}})
     group.converge("a")

@@ -1,4 +1,4 @@
-"""Settings that a group has of its own (K57)."""
+"""A group's own settings (K57)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SET, DELETE, APPEND = 0, 1, 2
 
 
 class Admin(ConsumerDialogue):
-    """A group, and an administrator who changes its settings."""
+    """A group, and an administrator that changes its settings."""
 
     def change(
         self, *operations: tuple[str, int, str | None], validate_only: bool = False

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: what is refused, who is let in, what is answered (K5 to K14)."""
+"""ConsumerGroupHeartbeat: rejections, joins and responses (K5 to K14)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_k8_version_0_is_given_an_id(group: ConsumerDialogue) -> None:
     ],
 )
 def test_k5_a_subscription_that_no_record_can_hold(subscription: dict[str, Any]) -> None:
-    """With the error that Kafka has when its log refuses the record."""
+    """With the error that Kafka returns when its log refuses the record."""
     group = ConsumerDialogue(group_member_max_bytes=4_000)
     group.topics(t=4)
     group.settled("a")
@@ -102,7 +102,7 @@ def test_k6_a_full_group_keeps_its_members() -> None:
 
 
 def test_k10_k13_the_first_member_gets_everything_at_once(group: ConsumerDialogue) -> None:
-    """K1: and learns the broker's heartbeat interval, the only time it is told."""
+    """K1: the response also has the broker's heartbeat interval, which is sent only then."""
     answer = group.enter("a", "t", "u")
     assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("a", 2, 1234)
     assert group.told(answer) == {"t": {0, 1, 2, 3}, "u": {0, 1}}
@@ -170,7 +170,7 @@ def test_k10_the_order_of_a_subscription_means_nothing(group: ConsumerDialogue) 
 def test_k10_other_facts_are_written_and_move_nothing(
     group: ConsumerDialogue, change: dict[str, Any], attribute: str, value: object
 ) -> None:
-    """A change of the rack alone never takes effect (KAFKA-20909)."""
+    """A change of only the rack never takes effect (KAFKA-20909)."""
     group.settled("a")
     group.heartbeat("a", 2, **change)
     assert getattr(group.member("a"), attribute) == value
@@ -182,7 +182,7 @@ def test_k11_the_assignor_is_the_one_most_members_ask_for(group: ConsumerDialogu
     assert group.describe_group().assignor_name == "uniform"
     group.enter("b", "t", "u", server_assignor="range")
     assert group.describe_group().assignor_name == "range"
-    # each topic for itself, which uniform would not do
+    # each topic separately, unlike uniform
     assert group.target("a") == {"t": {0, 1}, "u": {0}}
     assert group.target("b") == {"t": {2, 3}, "u": {1}}
     for other in "cd":
@@ -233,7 +233,7 @@ def test_k14_a_topic_made_anew_is_another_one(group: ConsumerDialogue) -> None:
 
 
 def test_k56_a_new_target_waits_for_the_interval() -> None:
-    """K2, KIP-1263: a member that comes too soon gets its part at a later heartbeat."""
+    """K2, KIP-1263: a member that joins too soon gets its partitions at a later heartbeat."""
     group = ConsumerDialogue(group_consumer_assignment_interval_ms=1_000)
     group.topics(t=4)
     assert group.told(group.enter("a", "t")) == {"t": {0, 1, 2, 3}}

@@ -1,4 +1,4 @@
-"""What a member made is looked at by a job: who waits, and what may happen meanwhile (K61)."""
+"""A job checks a member's assignment: waiting requests, and changes in the meantime (K61)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = {"a": {"t": [0, 1, 2, 3]}}
 
 @pytest.fixture
 def group() -> AssignorDialogue:
-    """Member a was asked, and told all it needs to know; jobs are held back from here on."""
+    """Member a was asked and has all data it needs; jobs are held back from here on."""
     made = AssignorDialogue()
     assert made.asked("a")
     assert made.prepare("a").error_code == ErrorCode.NONE
@@ -30,7 +30,7 @@ def test_k61_only_who_made_it_waits_and_is_not_asked_again(group: AssignorDialog
     group.do_jobs()
     assert group.answers[token].error_code == ErrorCode.NONE
     assert group.target("a") == {"t": {0, 1, 2, 3}}
-    # b came too late for that one, and makes the next
+    # b came too late for that target, and computes the next one
     group.holds_jobs = False
     assert group.beats("b") or group.beats("a")
 

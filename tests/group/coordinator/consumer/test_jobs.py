@@ -1,4 +1,4 @@
-"""Target assignments as jobs: who waits for them, and who does not (K11)."""
+"""Target assignments as jobs: only some requests wait for them (K11)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FULL = {"held": {}, "rebalance_timeout_ms": 30_000, "subscribed_topic_names": ("
 
 
 def held_back(**settings: int) -> tuple[ConsumerDialogue, int, TargetJob]:
-    """A group whose first member waits for its target."""
+    """Return a group whose first member waits for its target."""
     group = ConsumerDialogue(**settings)
     group.topics(t=4)
     group.holds_jobs = True
@@ -34,14 +34,14 @@ def test_k11_who_started_it_waits_and_nobody_else_does() -> None:
     group.finish(job)
     assert group.answers[token].member_epoch == 2
     assert group.told(group.answers[token]) == {"t": {0, 1, 2, 3}}
-    # b came too late for that one; the next heartbeat of anybody starts another
+    # b came too late for that target; any member's next heartbeat starts another one
     group.holds_jobs = False
     group.converge("a", "b")
     assert {len(group.has(each)["t"]) for each in "ab"} == {2}
 
 
 def test_k11_who_asks_again_meanwhile_waits_in_place_of_the_earlier_request() -> None:
-    """Its connection broke: an answer to the first heartbeat alone would be heard by nobody."""
+    """Its connection broke: a response to only the first heartbeat would be lost."""
     group, first, job = held_back()
     again = group.beat_token("a", 0, **FULL)
     assert group.answers[first].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -87,7 +87,7 @@ def test_k11_who_was_replaced_meanwhile_leaves_its_share_to_its_successor() -> N
 def test_k11_k32_who_left_for_a_while_is_not_brought_back_by_its_earlier_heartbeat(
     joins: bool,
 ) -> None:
-    """U7: its successor would be kept out until the session of nobody ends."""
+    """U7: otherwise its successor could not join until a departed member's session ends."""
     group = ConsumerDialogue()
     group.topics(t=4, u=1)
     epoch, more = 0, dict(FULL)
@@ -111,7 +111,7 @@ def test_k11_k32_who_left_for_a_while_is_not_brought_back_by_its_earlier_heartbe
 def test_k11_a_target_of_a_group_that_is_gone_is_not_that_of_the_next_one(
     becomes_classic: bool,
 ) -> None:
-    """The next group of that name may come to the epoch for which the target was made."""
+    """The next group of that name may reach the epoch for which the target was computed."""
     group, token, job = held_back()
     group.advance(46_000)
     assert not group.group.members
@@ -148,7 +148,7 @@ def test_c73_who_waits_is_sent_away_when_the_shard_goes() -> None:
 
 
 def test_k11_a_target_that_takes_long_is_not_made_again_at_once() -> None:
-    """It takes a fifth of the time at most, however many members join meanwhile."""
+    """It takes at most a fifth of the time, however many members join in the meantime."""
     group, _, job = held_back()
     group.advance(100)
     group.finish(job)

@@ -1,4 +1,4 @@
-"""Members that go, are late, or come back under their instance id (K30 to K32)."""
+"""Members that leave, time out, or return with their instance id (K30 to K32)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_k30_times_start_anew_after_a_load(group: ConsumerDialogue) -> None:
 
 
 def test_k32_an_instance_id_in_use_is_not_given_away(group: ConsumerDialogue) -> None:
-    """The opposite of the classic protocol, where the newcomer wins (C30)."""
+    """The opposite of the classic protocol, where the new member replaces the old one (C30)."""
     group.settled("a", instance_id="i")
     assert group.refused("b", 0, instance_id="i", **JOIN) is ErrorCode.UNRELEASED_INSTANCE_ID
     assert list(group.group.members) == ["a"]
@@ -151,7 +151,7 @@ def test_k31_k32_who_says_it_will_be_back_finds_everything_in_place(
     answer = group.heartbeat("a", -2, instance_id="i")
     assert (answer.member_id, answer.member_epoch) == ("a", -2)
     assert (group.group.epoch, group.member("a").epoch) == (epoch, -2)
-    # nobody gets its partitions meanwhile
+    # no other member gets its partitions in the meantime
     assert group.heartbeat("b", epoch).assignment is None
     answer = group.enter("a2", "t", instance_id="i")
     assert (answer.member_epoch, group.told(answer)) == (epoch, had)
@@ -199,7 +199,7 @@ def test_k31_what_was_to_be_given_up_is_forgotten_with_who_had_it(group: Consume
 
 
 def test_k32_a_member_that_is_replaced_while_a_target_is_made(group: ConsumerDialogue) -> None:
-    """The job knows it by its old id; who has its place gets what it was to have."""
+    """The job knows it by its old id; its replacement gets its partitions."""
     group.settled("a", instance_id="i")
     group.holds_jobs = True
     token = group.beat_token("b", 0, **JOIN)

@@ -1,4 +1,4 @@
-"""Racks of members and partitions (KIP-881); Kafka's coordinator does not look at them (K63)."""
+"""Racks of members and partitions (KIP-881), which Kafka's coordinator ignores (K63)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEAR_FAR = {"t": ("x", "x", "y", "y")}
 
 
 def two_racks(*, rack_aware: bool) -> ConsumerDialogue:
-    """The member that is first by name is far from the partitions that are first by number."""
+    """The first member by name is far from the first partitions by number."""
     group = ConsumerDialogue(group_consumer_rack_aware=rack_aware)
     group.racks = NEAR_FAR
     group.topics(t=4)
@@ -92,7 +92,7 @@ def test_k14_the_order_of_racks_is_no_change() -> None:
 
 
 def test_k14_racks_that_run_together_are_told_apart() -> None:
-    """The racks ab and c are another pair than a and bc."""
+    """The racks ab and c differ from a and bc."""
     hashes = {
         TopicsImage.of(
             [("t", TopicView(uuid.UUID(int=7), 1, (frozenset(racks),)))], NO_TOPICS

@@ -1,4 +1,4 @@
-"""A rebalance step by step: each member by itself, no partition with two members (K20 to K25)."""
+"""A rebalance step by step: members reconcile separately, no partition has two (K20 to K25)."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def progress(group: ConsumerDialogue, member_id: str) -> tuple[MemberState, int]
 
 
 def test_k20_k21_k22_k23_three_members_one_after_the_other(group: ConsumerDialogue) -> None:
-    """The steps of Kafka's own testReconciliationProcess (T10)."""
+    """The steps of Kafka's testReconciliationProcess (T10)."""
     group.settled("a", "b")
     epoch = group.group.epoch
-    # c joins: it is at the new epoch at once, but what it is to have is still held
+    # c joins and is at the new epoch at once, but its partitions are still owned
     answer = group.enter("c", "t")
     assert (answer.member_epoch, group.told(answer)) == (epoch + 1, {})
     assert progress(group, "c") == (UNRELEASED, epoch + 1)
-    # a is told to give one up, and stays in its epoch until it has
+    # a must revoke one, and stays in its epoch until it has
     before, after = group.has("a")["t"], group.target("a")["t"]
     (moved,) = before - after
     answer = group.heartbeat("a", epoch)
     assert (answer.member_epoch, group.told(answer)) == (epoch, {"t": after})
     assert progress(group, "a") == (UNREVOKED, epoch)
-    # it has not yet: nothing happens, whether it says so or says nothing
+    # it has not yet: nothing changes, with or without a report of its partitions
     for held in (None, {"t": before}):
         answer = group.heartbeat("a", epoch, held=held)
         assert (answer.member_epoch, answer.assignment) == (epoch, None)
     assert group.told(group.heartbeat("c", epoch + 1, held={})) is None
-    # now it has: it moves on, and c gets that one, though b has not even been told
+    # now it has: it advances, and c gets the partition, though b has not been told yet
     answer = group.heartbeat("a", epoch, held={"t": after})
     assert (answer.member_epoch, answer.assignment) == (epoch + 1, None)
     assert progress(group, "a") == (STABLE, epoch + 1)
     answer = group.heartbeat("c", epoch + 1)
     assert group.told(answer) == {"t": {moved}}
     assert progress(group, "c") == (UNRELEASED, epoch + 1)
-    # b gives up too, and c has everything
+    # b revokes too, and c has everything
     after = group.target("b")["t"]
     group.heartbeat("b", epoch)
     group.heartbeat("b", epoch, held={"t": after})
@@ -71,7 +71,7 @@ def test_k23_a_newer_target_is_taken_up_when_the_older_is_done(group: ConsumerDi
     first = group.target("a")["t"]
     group.enter("c", "t")
     assert group.group.epoch == 4
-    # still only what the first target took from it
+    # still only the partitions that the first target took from it
     assert group.heartbeat("a", 2, held={"t": range(6)}).assignment is None
     answer = group.heartbeat("a", 2, held={"t": first})
     second = group.target("a")["t"]
@@ -93,7 +93,7 @@ def test_k22_who_has_given_up_already_moves_on_at_once(group: ConsumerDialogue) 
 def test_k7_an_answer_that_was_lost_is_given_again(
     group: ConsumerDialogue, held: dict[str, range] | None
 ) -> None:
-    """Accepted only if all it has was given to it, and it says so."""
+    """Accepted only if all its partitions are from the lost assignment, and it reports them."""
     group.settled("a")
     group.enter("b", "t")
     keeps = group.target("a")["t"]
@@ -175,10 +175,10 @@ def test_k24_owners_are_those_who_have_a_partition_or_give_it_up(group: Consumer
 
 
 def test_k20_a_state_of_the_future_is_fenced(group: ConsumerDialogue) -> None:
-    """After a downgrade: who gives everything up is taken back, who does not is fenced."""
+    """After a downgrade: a member that revokes everything stays, others are fenced."""
     group.settled("a")
     records = [list(pair) for pair in group.log]
-    # MemberEpoch, PreviousMemberEpoch, State: the ninth byte behind the version
+    # MemberEpoch, PreviousMemberEpoch, State: the ninth byte after the version
     value = records[-1][1]
     assert value is not None
     records[-1][1] = value[:10] + bytes([77]) + value[11:]

@@ -103,7 +103,7 @@ def test_k50_new_topics_are_found_but_not_too_often(group: ConsumerDialogue) -> 
 
 
 def test_k50_a_time_of_day_that_was_set_back_holds_nothing_up(group: ConsumerDialogue) -> None:
-    """Nor does that of another broker, which looked the expression up before it died."""
+    """Nor does the clock of another broker, which resolved the expression before it died."""
     group.settled_by_pattern("a", "t.*")
     group.set_back_ms = 3_600_000
     group.topics(t1=2, t2=1, u=1, t3=1)
@@ -167,10 +167,10 @@ def test_k50_two_may_bring_one_new_expression_at_a_time(group: ConsumerDialogue)
 
 
 def test_k50_what_a_member_said_last_holds(group: ConsumerDialogue) -> None:
-    """However long it takes to look its first expression up: no heartbeat waits for that.
+    """However long its first expression takes to resolve: no heartbeat waits for that.
 
-    A member whose connection broke asks again, and may want something else by then; if its first
-    request were dealt with after the second one, its first wish would hold.
+    A member whose connection broke asks again, and may want something else by then. If its first
+    request were processed after the second, the outdated subscription would apply.
     """
     group.holds_jobs = True
     group.enter("a", **pattern("t.*"))
@@ -187,7 +187,7 @@ def test_k50_what_a_member_said_last_holds(group: ConsumerDialogue) -> None:
 def test_k50_a_second_expression_is_looked_up_when_the_first_is_not_so_new_any_more(
     group: ConsumerDialogue,
 ) -> None:
-    """Kafka looks expressions of a group up every ten seconds at most."""
+    """Kafka resolves a group's expressions at most every ten seconds."""
     group.settled_by_pattern("a", "t.*")
     group.enter("b", **pattern("u"))
     assert group.heartbeat("b", group.member("b").epoch).assignment is None

@@ -1,4 +1,4 @@
-"""Jobs that take their time, among members that come, go, compute and are moved (K11, K50, K61)."""
+"""Slow jobs while members join, leave, compute and move (K11, K50, K61)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACTIONS = st.lists(
 
 
 class SlowDialogue(AssignorDialogue):
-    """Members do whatever a test says; nobody waits for an answer."""
+    """Members act as a test says; none waits for a response."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class SlowDialogue(AssignorDialogue):
                 self.size += 1
                 self.topics(t=self.size)
             case "reload":
-                self.held_back.clear()  # they were the old shard's
+                self.held_back.clear()  # they belonged to the old shard
                 self.reload()
                 self.topics(t=self.size)
             case "prepare" | "install" | "wrong":
@@ -63,7 +63,7 @@ class SlowDialogue(AssignorDialogue):
         self.beat_token(who, 0, held={}, rebalance_timeout_ms=30_000, **more)
 
     def beats_as_it_stands(self, who: str) -> None:
-        """What a member sends that hears every answer; if it has heard none, it joins again."""
+        """Send what a member with all responses would send; without any response, join again."""
         group = self.shard.log.consumer_groups.get("g")
         member = group.members.get(who) if group else None
         if member is not None and member.epoch:
@@ -87,8 +87,8 @@ class SlowDialogue(AssignorDialogue):
         return group is None or group.state.value in ("Empty", "Stable")
 
     def go_on(self) -> None:
-        """Do what was begun, and let everybody who is there send heartbeats; nobody computes."""
-        for _ in range(500):  # a group whose target took long rests for four times as long
+        """Run pending jobs, and have all present members send heartbeats; none computes."""
+        for _ in range(500):  # after a slow target, a group pauses for four times as long
             self.do_jobs()
             group = self.shard.log.consumer_groups.get("g")
             for who in sorted(group.members) if group else ():

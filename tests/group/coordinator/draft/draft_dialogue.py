@@ -1,7 +1,7 @@
 """Talk to one shard about a draft group, request by request, in virtual time.
 
-The coordinator's assignments are jobs: `job` makes the oldest one that waits, `get` and `joined`
-make all.
+The coordinator's assignments are jobs: `job` computes the oldest one that waits, `get` and `joined`
+compute all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DraftDialogue(Dialogue):
         super().__init__(**settings)
 
     def loaded(self, **settings: Any) -> Shard:
-        """A shard hears of the topics before it has read its log."""
+        """Load a shard, which gets the topics before it has read its log."""
         self.waiting.clear()
         shard = Shard(replace(self.config, **settings))
         shard.install(shard.decide(self.topics_event(), self.now).session)
@@ -50,11 +50,11 @@ class DraftDialogue(Dialogue):
         return shard
 
     def note_jobs(self, effects: Effects[ShardSession]) -> None:
-        """Keep assignments that are to be made until the test wants them."""
+        """Keep assignments to compute until the test wants them."""
         self.waiting += effects.draft_jobs
 
     def topics_event(self) -> TopicsChanged:
-        """What the shard is told of the topics."""
+        """Return the event with the topics."""
         views = (
             (name, TopicView(uuid5(NAMESPACE_DNS, name), count))
             for name, count in self.counts.items()
@@ -62,7 +62,7 @@ class DraftDialogue(Dialogue):
         return TopicsChanged(TopicsImage.of(views, TopicsImage()))
 
     def count(self, **counts: int) -> None:
-        """Topics have these numbers of partitions from now on."""
+        """Set the numbers of partitions of topics."""
         self.counts |= counts
         self.run(self.topics_event())
 
@@ -81,22 +81,22 @@ class DraftDialogue(Dialogue):
         return self.ask(request, 0, **more)
 
     def job(self) -> None:
-        """Make the oldest assignment that waits to be made."""
+        """Compute the oldest waiting assignment."""
         job = self.waiting.popleft()
         self.run(DraftJobDone(job, jobs.compute(job)))
 
     def work(self) -> None:
-        """Make all assignments that wait to be made."""
+        """Compute all waiting assignments."""
         while self.waiting:
             self.job()
 
     def joined(self, *tokens: int) -> list[Any]:
-        """Make the assignments; return the answers to these joins, which must be there then."""
+        """Compute the assignments; return the responses to these joins, which must exist then."""
         self.work()
         return [self.answers[token] for token in tokens]
 
     def ping(self, consumer_id: str, generation: int) -> int:
-        """Send a heartbeat; return the error code of its answer."""
+        """Send a heartbeat; return the error code of the response."""
         request = DraftHeartbeatRequest(
             group_id=GROUP, group_generation_id=generation, consumer_id=consumer_id
         )
@@ -104,7 +104,7 @@ class DraftDialogue(Dialogue):
         return code
 
     def commit(self, consumer_id: str, generation: int, offset: int = 7) -> int:
-        """Commit one position; return the error code of its answer."""
+        """Commit one offset; return the error code of the response."""
         offsets = {TopicPartition("flights", 0): OffsetAndMetadata(offset)}
         identity = CommitIdentity(consumer_id, generation)
         answer = self.get(commit_request(GROUP, identity, None, offsets), 9)
@@ -124,7 +124,7 @@ class DraftDialogue(Dialogue):
         return group_of(self.shard.session, self.shard.log, GROUP).generation
 
     def steady(self, *hosts: str, **more: Any) -> list[str]:
-        """A steady group with a consumer on each of these hosts; return their ids."""
+        """Create a steady group with a consumer on each of these hosts; return their ids."""
         ids: list[str] = []
         for host in hosts:
             tokens = [self.ask_join(host=host, **more)]
@@ -136,5 +136,5 @@ class DraftDialogue(Dialogue):
 
 
 def owned(answer: Any) -> list[tuple[str, int]]:
-    """What a join gave."""
+    """Return the partitions in the response to a join."""
     return [(each.topic, each.partition) for each in answer.partitions_to_own]

@@ -90,7 +90,7 @@ def test_d5_rebalancing_increments_the_generation_gives_ids_and_assigns() -> Non
     known = d.ask_join(first, host="a")
     assert d.state == "Rebalancing"
     assert d.generation == 2
-    assert not {new, known} & d.answers.keys()  # nobody hears before the log has it
+    assert not {new, known} & d.answers.keys()  # no response before the log has the records
     answers = d.joined(new, known)
     assert d.state == "Steady"
     assert [answer.group_generation_id for answer in answers] == [2, 2]
@@ -238,18 +238,18 @@ def test_d9_a_number_is_never_given_out_twice() -> None:
 
 
 def test_d10_a_client_that_drops_its_id_never_lets_the_group_settle() -> None:
-    """It cannot send a heartbeat without an id, so it joins instead, each time as somebody new."""
+    """It cannot send a heartbeat without an id, so it joins each time as a new consumer."""
     d = DraftDialogue()
     honest, _ = d.steady("honest", "forgetful")
     seen = set()
     for _ in range(5):
         forgetful = d.ask_join(host="forgetful")
         again = d.ask_join(honest, host="honest")
-        assert d.state == "PrepareForRebalance"  # its earlier self is waited for until it is dead
+        assert d.state == "PrepareForRebalance"  # waits for its previous id until it is dead
         d.advance(10_000)
         _, answer = d.joined(again, forgetful)
         seen.add(answer.consumer_id)
-        assert d.state == "Steady"  # for as long as it takes to join again
+        assert d.state == "Steady"  # until it joins again
     assert len(seen) == 5
     assert d.generation == 7
     left = [event for event in d.observed if isinstance(event, MemberLeft)]

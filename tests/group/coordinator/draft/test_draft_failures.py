@@ -1,4 +1,4 @@
-"""Draft groups when something dies, grows or belongs elsewhere (docs/draft.md)."""
+"""Draft groups when a part dies, a topic grows, or protocols mix (docs/draft.md)."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_d15_it_dies_while_it_prepares_and_who_waits_is_sent_to_the_next_one() -
     d.reload()
     assert [d.answers[t].error_code for t in waiting] == [ErrorCode.NOT_COORDINATOR] * 2
     assert [d.answers[t].consumer_id for t in waiting] == ["", first]
-    assert d.state == "Steady"  # what was not in the log has not happened
+    assert d.state == "Steady"  # state that is not in the log is lost
     assert d.ping(second, 2) == ErrorCode.NONE
     (answer,) = d.joined(d.ask_join(first, host="a"))
     assert (answer.group_generation_id, owned(answer)) == (2, FLIGHTS[:2])
@@ -272,7 +272,7 @@ def test_d15_it_dies_while_it_assigns_and_the_generation_has_not_begun() -> None
     d.reload()
     assert {d.answers[t].error_code for t in tokens} == {ErrorCode.NOT_COORDINATOR}
     assert d.generation == 1
-    d.run(DraftJobDone(stale, {}))  # the late result of the one before
+    d.run(DraftJobDone(stale, {}))  # the late result of the previous one
     assert d.state == "Steady"
     new = d.ask_join(host="b")
     answers = d.joined(d.ask_join(first, host="a"), new)
@@ -301,7 +301,7 @@ def test_d15_the_record_is_of_a_kind_that_kafka_passes_over() -> None:
 
 
 def test_d16_a_group_belongs_to_the_protocol_of_its_first_member() -> None:
-    """C12: a group that has no classic members."""
+    """C12: a group without classic members."""
     d = DraftDialogue()
     d.steady("a")
     assert d.answers[d.join()].error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -1,4 +1,4 @@
-"""Three applications that speak one protocol or the other, and change their mind."""
+"""Three applications that use one of the two protocols, and switch between them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PARTITIONS = 4
 
 @dataclass
 class Client:
-    """One application.
+    """An application.
 
     Attributes:
-        name: Its name, and its member id while it is a consumer.
-        classic: Whether it speaks the classic protocol; it then gives up all it has to join.
-        member_id: Its id, empty while it has none.
+        name: Its name, and its member id as a consumer.
+        classic: Whether it uses the classic protocol; it then revokes everything before it joins.
+        member_id: Its member id, empty if it has none.
         epoch: Its member epoch or generation, 0 before it has joined.
-        held: The partitions it believes to own.
-        waits_for: Token of a join or sync that is parked.
-        is_joined: Whether it is a classic member that only has to ask for its assignment.
-        leads: Whom it has to share the partitions out to.
+        held: The partitions that it believes to own.
+        waits_for: Token of a parked join or sync.
+        is_joined: Whether it is a classic member that has yet to ask for its assignment.
+        leads: The members that it assigns partitions to.
     """
 
     name: str
@@ -37,20 +37,20 @@ class Client:
     leads: tuple[str, ...] = ()
 
     def start_anew(self) -> None:
-        """Forget the membership."""
+        """Reset the membership."""
         self.member_id, self.epoch, self.held = "", 0, set()
         self.waits_for, self.is_joined, self.leads = 0, False, ()
 
 
 class MovingClients:
-    """Three of them and their coordinator."""
+    """Three applications and their coordinator."""
 
     def __init__(self) -> None:
         self.group = MixedDialogue(group_initial_rebalance_delay_ms=0)
         self.clients = {name: Client(name) for name in NAMES}
 
     def do(self, action: str, name: str) -> None:
-        """Let one application do something, or time pass, or the shard move."""
+        """Have an application act, let time pass, or move the shard."""
         client = self.clients[name]
         match action:
             case "work":
@@ -66,13 +66,13 @@ class MovingClients:
                 self.reload()
 
     def reload(self) -> None:
-        """What is parked is answered by the shard that goes."""
+        """Move the shard; parked requests are answered by the old one."""
         self.group.reload()
         for client in self.clients.values():
             self.receive(client)
 
     def leave(self, client: Client) -> None:
-        """Leave in order."""
+        """Leave the group."""
         if client.member_id and client.classic:
             self.group.leave((client.member_id, None))
         elif client.epoch:
@@ -80,7 +80,7 @@ class MovingClients:
         client.start_anew()
 
     def work(self, client: Client) -> None:
-        """Take the next step that the protocol asks for."""
+        """Take the next step of the protocol."""
         if not client.classic:
             self.beat_as_consumer(client)
         elif client.waits_for:
@@ -133,7 +133,7 @@ class MovingClients:
         self.take_error(client, self.group.beat(client.member_id, client.epoch))
 
     def receive(self, client: Client) -> None:
-        """Take the answer to what was parked, if it is there."""
+        """Process the response to a parked request, if it exists."""
         answer = self.group.answers.get(client.waits_for)
         if answer is None:
             return
@@ -151,7 +151,7 @@ class MovingClients:
             client.leads = tuple(each.member_id for each in answer.members)
 
     def take_error(self, client: Client, code: int) -> None:
-        """Join again; whoever is not known, or is of another generation, has lost what it had."""
+        """Join again; an unknown member, or one of another generation, loses its partitions."""
         if code == ErrorCode.NONE:
             return
         member_id = client.member_id
@@ -159,10 +159,10 @@ class MovingClients:
         if code not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE):
             client.member_id = member_id
 
-    # -------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------- state
 
     def known(self) -> set[str]:
-        """The members that the coordinator knows."""
+        """Return the members that the coordinator knows."""
         shard = self.group.shard
         consumers = shard.log.consumer_groups.get(GROUP)
         if consumers is not None:
@@ -180,7 +180,7 @@ class MovingClients:
         assert len(owned) == len(set(owned)), self.clients
 
     def settle(self) -> None:
-        """Let everybody work until nothing is left to do."""
+        """Have all applications work until nothing is left to do."""
         for _ in range(40):
             for client in self.clients.values():
                 self.work(client)

@@ -1,4 +1,4 @@
-"""A group with members of both protocols, asked step by step, and its log, compacted or not."""
+"""A group with members of both protocols, driven request by request, and compactions of its log."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Entry = tuple[bytes, bytes | None]
 
 
 class MixedDialogue(ConsumerDialogue):
-    """Topic "t" has four partitions unless a test says otherwise."""
+    """Topic "t" has four partitions by default."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.topics(t=4)
 
     def join_classic(self, member_id: str = "", *topics: str, **more: Any) -> int:
-        """Send a JoinGroup in the consumer protocol's bytes; return its token."""
+        """Send a JoinGroup of the consumer protocol type; return its token."""
         owned = frozenset(TopicPartition("t", n) for n in more.pop("owned", ()))
         names = more.pop("assignors", ("range",))
         metadata = encode_subscription(
@@ -38,11 +38,11 @@ class MixedDialogue(ConsumerDialogue):
         return self.join(member_id, protocols=[(name, metadata) for name in names], **more)
 
     def joined(self, member_id: str = "", *topics: str, **more: Any) -> Any:
-        """A JoinGroup that is answered at once."""
+        """Return the response to a JoinGroup that is answered at once."""
         return self.answers[self.join_classic(member_id, *topics, **more)]
 
     def synced(self, member_id: str, generation: int) -> set[int]:
-        """The partitions of "t" that a SyncGroup tells."""
+        """Return the partitions of "t" in the response to a SyncGroup."""
         answer = self.answers[
             self.sync_token(
                 member_id, generation, {}, protocol_type="consumer", protocol_name="range"
@@ -52,7 +52,7 @@ class MixedDialogue(ConsumerDialogue):
         return set(partitions_in(answer.assignment))
 
     def stable_classic(self, *names: str, **more: Any) -> list[str]:
-        """A stable classic group that reads "t", four partitions shared; the first one leads."""
+        """Create a stable classic group that shares "t", four partitions; the first one leads."""
         tokens = []
         for name in names:
             if name.startswith("s"):
@@ -65,7 +65,7 @@ class MixedDialogue(ConsumerDialogue):
         return self.settle_evenly(tokens)
 
     def settle_evenly(self, tokens: list[int]) -> list[str]:
-        """Complete a rebalance; the leader shares the partitions out."""
+        """Complete a rebalance; the leader distributes the partitions evenly."""
         answers = [self.answers[token] for token in tokens]
         assert {answer.error_code for answer in answers} == {0}
         generation, leader = answers[0].generation_id, answers[0].leader
@@ -79,11 +79,11 @@ class MixedDialogue(ConsumerDialogue):
         return ids
 
     def assignment(self, partitions: Iterable[int]) -> bytes:
-        """What a leader gives a member."""
+        """Return the leader's assignment for a member."""
         return encode_assignment(TopicPartition("t", n) for n in partitions)
 
     def settle_consumer(self, member_id: str) -> None:
-        """Let a consumer take what it is to have."""
+        """Have a consumer take over its target."""
         instance = self.member(member_id).instance_id
         for _ in range(3):
             self.heartbeat(
@@ -94,7 +94,7 @@ class MixedDialogue(ConsumerDialogue):
             )
 
     def commit(self, member_id: str, generation: int) -> None:
-        """Store a position in the first partition."""
+        """Commit an offset of the first partition."""
         request = OffsetCommitRequest(
             group_id=GROUP,
             generation_id_or_member_epoch=generation,
@@ -116,7 +116,7 @@ class MixedDialogue(ConsumerDialogue):
     # ------------------------------------------------------------------------------- the log
 
     def check_log(self) -> None:
-        """Any compaction of the log adds up to what the shard has."""
+        """Check that any compaction of the log loads to the state of the shard."""
         for compacted in compactions(self.log):
             assert folded(compacted) == self.shard.log
 
@@ -138,9 +138,9 @@ def folded(log: Iterable[Entry]) -> LogState:
 
 
 def compactions(log: list[Entry]) -> Iterator[list[Entry]]:
-    """What Kafka's cleaner may leave of a log: a prefix or the middle compacted, any length.
+    """Yield what Kafka's cleaner may leave of a log: any prefix or middle part compacted.
 
-    Tombstones go only with a prefix, for then nothing older is left.
+    Tombstones are removed only in a prefix, as nothing older is left then.
     """
     for end in range(len(log) + 1):
         cleaned = compacted(log[:end])

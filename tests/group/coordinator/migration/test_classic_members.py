@@ -64,7 +64,7 @@ def test_k45_it_gives_up_by_joining_without(group: MixedDialogue) -> None:
 
 
 def test_k45_s1_who_was_thrown_out_hears_it_while_it_has_partitions(group: MixedDialogue) -> None:
-    """Others may own them by now; with nothing in its hands it is as good as a new member."""
+    """Others may own its partitions by now; without any, it is the same as a new member."""
     assert group.joined("gone", owned=(0, 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert set(group.group.members) == {"z"}
     assert group.joined("gone").error_code == ErrorCode.NONE
@@ -89,7 +89,7 @@ def test_k46_its_session_is_its_own_after_a_load(group: MixedDialogue) -> None:
 
 
 def test_k46_who_does_not_join_again_is_out(group: MixedDialogue) -> None:
-    """The time runs from the first heartbeat that asks it to."""
+    """The timeout starts with the first heartbeat that asks it to rejoin."""
     joined = group.joined(instance="s0", rebalance=9_000)
     member = joined.member_id
     group.synced(member, joined.generation_id)
@@ -134,7 +134,7 @@ def test_k45_a_join_waits_for_its_target(group: MixedDialogue) -> None:
 
 
 def test_k45_who_joins_again_waits_with_that_join(group: MixedDialogue) -> None:
-    """What it owned when it joined first is not what it owns now."""
+    """The partitions it owned at its first join are not those it owns now."""
     group.holds_jobs = True
     first = group.join_classic(instance="s0")
     member = group.group.static_member("s0")

@@ -16,7 +16,7 @@ def group() -> MixedDialogue:
 
 
 def mixed(group: MixedDialogue, consumer: str = "z", **more: object) -> str:
-    """A settled group of a static classic member "s0", whose id is returned, and a consumer."""
+    """Create a stable group of a static classic member, whose id is returned, and a consumer."""
     (member,) = group.stable_classic("s0")
     group.enter(consumer, "t", **more)
     epoch = group.joined(member, instance="s0").generation_id
@@ -49,7 +49,7 @@ def test_k47_who_is_left_rebalances(group: MixedDialogue) -> None:
 def test_k47_a_rebalance_that_the_coordinator_did_not_survive_begins_again(
     group: MixedDialogue,
 ) -> None:
-    """Or what the consumer had would be read by nobody (decision 0012)."""
+    """Otherwise no member would read the consumer's partitions (decision 0012)."""
     member = mixed(group)
     group.heartbeat("z", -1)
     group.reload()
@@ -94,7 +94,7 @@ def test_k47_a_static_consumer_is_replaced_and_nothing_moves(group: MixedDialogu
 
 
 def test_k47_members_that_wait_for_partitions_are_not_forgotten(group: MixedDialogue) -> None:
-    """One has not got all of its target yet: it hears of a rebalance (decision 0012)."""
+    """One does not have all of its target yet: it is told to rebalance (decision 0012)."""
     (member,) = group.stable_classic("s0")
     group.enter("z", "t", instance_id="i-z")
     assert group.group.state.value == "Reconciling"
@@ -118,7 +118,7 @@ def test_k47_too_many_for_a_classic_group_stay() -> None:
 
 
 def test_k47_too_much_for_one_record_stays() -> None:
-    """Decision 0012: a classic group is one record in the log."""
+    """Decision 0012: a classic group is a single record of the log."""
     group = MixedDialogue(group_max_bytes=60)
     group.enter("z", "t")
     for name in ("s0", "s1"):

@@ -1,4 +1,4 @@
-"""Whatever bytes classic members bring into a move hurts only them."""
+"""Classic members with invalid bytes harm only themselves during a migration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_k45_a_consumer_group_goes_on_whatever_a_classic_member_joins_with(metad
 def test_k41_a_classic_group_goes_on_whatever_its_bytes_are(
     metadata: bytes, assignment: bytes
 ) -> None:
-    """It is moved or stays, and in neither case is anybody thrown out."""
+    """It migrates or stays, and in neither case is a member removed."""
     group = MixedDialogue()
     token = group.join(instance="s", protocols=[("range", metadata)])
     group.advance(200)

@@ -1,4 +1,4 @@
-"""Groups that were moved, in a log that was compacted and loads again (B1 to B3)."""
+"""Migrated groups, loaded from a compacted log (B1 to B3)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_b1_b3_any_compaction_of_the_log_loads_to_the_same_groups(play: Scenario
 
 
 def test_b2_tombstones_for_nobody_change_nothing() -> None:
-    """KAFKA-17306: of members, groups and classic groups that are not known."""
+    """KAFKA-17306: of unknown members, groups and classic groups."""
     for group in (MixedDialogue(), upgraded_half_way(), downgraded_by_leaving()):
         before = group.shard.log
         for state in (LogState(), before):
@@ -103,7 +103,7 @@ def test_b2_tombstones_for_nobody_change_nothing() -> None:
 
 
 def test_k41_a_group_goes_on_where_it_was_when_it_is_loaded() -> None:
-    """Reload in the middle of an upgrade: nobody has to join anew."""
+    """A reload in the middle of an upgrade: no member has to rejoin."""
     group = upgraded_half_way()
     member = group.group.static["s0"]
     group.reload()
@@ -124,9 +124,9 @@ STEPS = st.lists(
 @settings(max_examples=60)
 @given(steps=STEPS)
 def test_s1_whatever_happens_nobody_shares_a_partition(steps: list[tuple[str, str]]) -> None:
-    """K40, K41, K45, K47: members of both kinds come, go and change, and the shard moves, too.
+    """K40, K41, K45, K47: members of both kinds join, leave and switch, and the shard moves.
 
-    After each step no two applications own one partition, and in the end every one has an owner.
+    After each step no partition has two owners, and in the end every one has an owner.
     """
     clients = MovingClients()
     for action, name in steps:

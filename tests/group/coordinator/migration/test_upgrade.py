@@ -86,7 +86,7 @@ def test_k40_a_request_that_is_refused_leaves_everybody_parked() -> None:
 
 
 def test_k48_a_group_whose_topics_are_gone_migrates(group: MixedDialogue) -> None:
-    """What is assigned of a topic that was deleted in the meantime counts for nothing."""
+    """Assigned partitions of a topic deleted in the meantime are ignored."""
     (member,) = group.stable_classic("s0")
     group.topics(u=1)
     assert group.enter("z", "u").error_code == 0
@@ -95,7 +95,7 @@ def test_k48_a_group_whose_topics_are_gone_migrates(group: MixedDialogue) -> Non
 
 
 def test_k41_the_first_rebalance_is_converted_too(group: MixedDialogue) -> None:
-    """Where Kafka fails (decision 0012): the group has no assignor yet."""
+    """Kafka fails here (decision 0012): the group has no assignor yet."""
     parked = group.join_classic(instance="s0", assignors=("sticky", "range"))
     answer = group.enter("z", "t")
     assert answer.error_code == 0
@@ -108,14 +108,14 @@ def test_k41_the_first_rebalance_is_converted_too(group: MixedDialogue) -> None:
 def test_k41_who_takes_a_static_place_gets_what_the_rebalance_would_have_given(
     group: MixedDialogue,
 ) -> None:
-    """It wants what its predecessor wanted, so nothing but the rebalance asks for a new target."""
+    """Its subscription is that of its predecessor, so only the rebalance requires a new target."""
     group.join_classic(instance="s0")
     answer = group.enter("z", "t", instance_id="s0")
     assert group.told(answer) == {"t": {0, 1, 2, 3}}
 
 
 def test_k41_a_rebalance_on_top_of_another_takes_nothing_away(group: MixedDialogue) -> None:
-    """Cooperative members still have what they had before both (decision 0012)."""
+    """Cooperative members still have the partitions from before both (decision 0012)."""
     (member,) = group.stable_classic("s0")
     second = group.join_classic(instance="s1")
     assert group.answers[group.join_classic(member, instance="s0")].generation_id == 2
@@ -127,10 +127,10 @@ def test_k41_a_rebalance_on_top_of_another_takes_nothing_away(group: MixedDialog
 
 
 def giving_up(group: MixedDialogue) -> tuple[str, str, str]:
-    """Two cooperative members; the first one has just been told to give 1 and 3 up, for the second.
+    """Create two cooperative members; the first must revoke 1 and 3, which go to the second.
 
     Returns:
-        Both, and a consumer that came before they had joined again for the second round.
+        Both, and a consumer that joined before they rejoined for the second round.
     """
     (first,) = group.stable_classic("s0")
     parked = group.join_classic(instance="s1")
@@ -146,7 +146,7 @@ def giving_up(group: MixedDialogue) -> tuple[str, str, str]:
 
 
 def test_k41_s4_what_a_cooperative_member_is_giving_up_is_not_free(group: MixedDialogue) -> None:
-    """The last assignment does not have it any more, but the member's last join does."""
+    """The last assignment no longer has it, but the member's last join does."""
     first, second, third = giving_up(group)
     member = group.member(first)
     assert (member.epoch, member.state.name) == (2, "UNREVOKED_PARTITIONS")
@@ -171,7 +171,7 @@ def test_k41_it_is_free_when_the_member_has_joined_without_it(group: MixedDialog
 def test_k41_who_takes_a_static_place_between_two_rounds_gets_what_was_given_up(
     group: MixedDialogue,
 ) -> None:
-    """It wants what its predecessor wanted: the round that is owed asks for a new target."""
+    """Its subscription is that of its predecessor: the pending round requires a new target."""
     (first,) = group.stable_classic("s0")
     parked = group.join_classic(instance="s1")
     asked = group.join_classic(first, instance="s0", owned=range(4))

@@ -1,4 +1,4 @@
-"""A cooperative member, step by step (KIP-429): what it keeps, what it is told, what it says."""
+"""A cooperative member, step by step (KIP-429): its partitions, its callbacks, its requests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def join(
 
 
 def alone(topics: frozenset[str] = FLIGHTS) -> tuple[World, Application]:
-    """One cooperative member that owns all there is."""
+    """Return one cooperative member that owns all partitions."""
     world = World()
     world.topics = {"flights": 4, "delays": 2}
     north = join(world, "north", topics=topics)
@@ -63,7 +63,7 @@ def alone(topics: frozenset[str] = FLIGHTS) -> tuple[World, Application]:
 
 
 def two() -> tuple[World, Application, Application]:
-    """`north` owned all, then `south` came: stable, two each."""
+    """`north` owned everything, then `south` joined: stable, two partitions each."""
     world, north = alone()
     south = join(world, "south")
     world.advance(8_000)
@@ -95,7 +95,7 @@ def said(application: Application) -> Subscription:
 
 
 def test_l2_l20_a_join_says_what_is_owned_and_since_when() -> None:
-    """KIP-429 and KIP-792; and nothing was asked of the application for it (L3)."""
+    """KIP-429 and KIP-792; this requires no callback (L3)."""
     world, north = alone()
     world.tell(north, RejoinAsked("because"))
     assert state(north) is S.PREPARING_REBALANCE
@@ -120,14 +120,14 @@ def test_l5_the_order_of_calls_when_partitions_move() -> None:
     world.run_callback(north)
     assert state(north) is S.ASSIGNING
     assert north.callbacks[0].change is ASSIGNED
-    assert north.callbacks[0].partitions == frozenset()  # always called, even with nothing
+    assert north.callbacks[0].partitions == frozenset()  # always called, even without partitions
     world.run_callback(north)
     kept = flights(0, 1, 2, 3) - moving
     ((assignment, metadata),) = keep.told
     assert assignment.partitions == kept
     assert (metadata.group_id, metadata.generation_id) == ("delays", 2)
     assert metadata.member_id == north.member.member_id
-    # what was given up can be given out in another rebalance
+    # revoked partitions can be assigned in another rebalance
     assert state(north) is S.PREPARING_REBALANCE
     assert (said(north).owned, said(north).generation) == (kept, 2)
     request = north.requests[0].request
@@ -159,12 +159,12 @@ def test_kept_partitions_are_read_on_during_a_rebalance() -> None:
     assert len(kept) == 2
     assert all(kept <= fetchable for _, fetchable in seen)
     assert {S.PREPARING_REBALANCE, S.COMPLETING_REBALANCE, S.ASSIGNING} <= {s for s, _ in seen}
-    # those that move are not read while the application gives them up
+    # moving partitions are not read while the application revokes them
     assert (S.ASSIGNING, kept) in seen
 
 
 def test_l3_what_leaves_the_subscription_is_revoked_before_the_join() -> None:
-    """And not reported as lost, as the text of KIP-429 has it: the application still owns it."""
+    """They are not lost, as the text of KIP-429 says: the application still owns them."""
     world, north = alone(BOTH)
     world.tell(north, Subscribed(FLIGHTS))
     assert state(north) is S.REVOKING
@@ -293,7 +293,7 @@ def test_l5_an_assignment_that_does_not_match_the_subscription_is_not_taken() ->
 
 
 def test_removed_while_partitions_are_given_up_they_count_as_lost() -> None:
-    """L7: what was never given is not announced either, and no call is made twice."""
+    """L7: partitions that were never assigned are not reported, and no call is repeated."""
     world, north = alone()
     join(world, "south")
     until(world, north, S.ASSIGNING)
@@ -344,7 +344,7 @@ def test_l7_an_application_that_does_not_poll_has_lost_what_it_was_asked_to_give
 def test_l24_a_static_member_that_lost_its_place_still_owes_the_second_round(
     stays_away: bool,
 ) -> None:
-    """KIP-345, KIP-429: it comes back quietly, and what it gave up would be nobody's for ever."""
+    """KIP-345, KIP-429: it returns quietly, and its revoked partitions would stay without owner."""
     world = World()
     world.topics = {"flights": 4}
     north, south = (world.start(name, Keep(), instance=name) for name in ("north", "south"))
@@ -355,7 +355,7 @@ def test_l24_a_static_member_that_lost_its_place_still_owes_the_second_round(
     until(world, north, S.ASSIGNING)
     world.tell(north, CommitAnswered(north.member.identity, ErrorCode.UNKNOWN_MEMBER_ID))
     if stays_away:
-        world.tell(north, PollOverdue())  # type: ignore[arg-type]  # at once, before others notice
+        world.tell(north, PollOverdue())  # type: ignore[arg-type]  # before the others notice
         assert state(north) is S.STALE
     north.deferring = False
     world.tell(north, Polled())
@@ -396,7 +396,7 @@ def test_l11_commits_wait_for_the_end_of_a_rebalance() -> None:
     until(world, north, S.COMPLETING_REBALANCE)
     with pytest.raises(RebalanceInProgressError):
         north.member.commit_request({})
-    # one that was on its way is not said to have failed: the partitions are still owned
+    # a commit on its way has not failed: the partitions are still owned
     verdict = north.member.commit_verdict(sent, ErrorCode.REBALANCE_IN_PROGRESS)
     assert verdict is CommitVerdict.REBALANCE_IN_PROGRESS
     verdict = north.member.commit_verdict(sent, ErrorCode.ILLEGAL_GENERATION)
@@ -412,13 +412,13 @@ def test_l11_commits_wait_for_the_end_of_a_rebalance() -> None:
 def test_l11_while_the_group_waits_for_all_to_join_what_is_kept_is_committed() -> None:
     world, north, _ = two()
     sent = north.member.identity
-    world.tell(north, RejoinAsked(""))  # and the other member does not join
+    world.tell(north, RejoinAsked(""))  # and the other member does not rejoin
     world.commit(north)
     for _ in range(10):
         world.work(north)
     assert state(north) is S.PREPARING_REBALANCE
     assert north.verdicts == [CommitVerdict.DONE]
-    # an answer that has overtaken the one to JoinGroup
+    # a response that has overtaken the one to JoinGroup
     verdict = north.member.commit_verdict(sent, ErrorCode.ILLEGAL_GENERATION)
     assert verdict is CommitVerdict.REBALANCE_IN_PROGRESS
 
@@ -432,7 +432,7 @@ def test_l11_what_moves_can_be_committed_when_it_is_given_up() -> None:
     assert north.commits
     while north.commits:
         world.work(north)
-    assert state(north) is S.ASSIGNING  # neither refused nor the start of another rebalance
+    assert state(north) is S.ASSIGNING  # neither rejected nor the start of another rebalance
     stored = world.shard.log.offsets_of(GROUP)
     assert {stored[each].offset for each in moving} == {7}
 
@@ -449,7 +449,7 @@ def test_l1_with_an_eager_assignor_beside_it_everything_is_given_up() -> None:
 def test_l9_heartbeats_go_out_from_the_second_phase_on() -> None:
     world, north = alone()
     world.tell(north, RejoinAsked(""))
-    north.requests.clear()  # JoinGroup waits at the coordinator
+    north.requests.clear()  # JoinGroup is parked at the coordinator
     world.now += 20_000
     while world.expire():
         pass
@@ -463,7 +463,7 @@ def test_l9_heartbeats_go_out_from_the_second_phase_on() -> None:
 
 
 def test_l25_the_coordinator_does_not_look_at_the_generation_of_a_subscription() -> None:
-    """KIP-792 rejected that it should; the leader does (L21)."""
+    """KIP-792 rejected that; the leader checks the generation (L21)."""
     world, north = alone()
     world.tell(north, RejoinAsked(""))
     send = north.requests[0]
@@ -489,7 +489,7 @@ def test_l20_each_version_of_a_subscription_says_more_than_the_one_before(versio
         rack_id="r",
     )
     data = consumer_protocol.encode_subscription(message, version)
-    # a version of the future is read as far as it is known
+    # a later version is decoded as far as it is known
     for each in (data, b"\x00\x63" + data[2:] + b"more") if version == 3 else (data,):
         assert decode_subscription(each) == Subscription(
             topics=FLIGHTS,

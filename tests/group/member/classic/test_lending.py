@@ -1,4 +1,4 @@
-"""A cooperative member whose assignor calls some of its partitions lent."""
+"""A cooperative member whose assignor marks some of its partitions as lent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.group.together.world import World
 
 
 class Lending(Keep):
-    """Has its member give some partitions up before it joins again."""
+    """Makes its member revoke some partitions before it rejoins."""
 
     given_up: frozenset[TopicPartition] = frozenset()
 
@@ -31,7 +31,7 @@ def test_l3_what_is_lent_is_revoked_before_the_join_and_may_come_back() -> None:
     lending.given_up = flights(0, 3)
     north = join(world, "north", lending)
     world.settle()
-    lending.given_up = frozenset()  # asked after an assignment, not when the member joins
+    lending.given_up = frozenset()  # read after an assignment, not when the member joins
     north.words.clear()
     world.tell(north, RejoinAsked("to see what is given up"))
     assert (north.callbacks[0].change, north.callbacks[0].partitions) == (REVOKED, flights(0, 3))

@@ -1,4 +1,4 @@
-"""The member, answer by answer (L1-L11): every error code at every request, and every state."""
+"""The member, response by response (L1-L11): every error code at every request and state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def alone(*states: ClassicMemberState) -> tuple[World, Application]:
 
 
 def answer(world: World, north: Application, response: Message) -> None:
-    """Answer the request on its way, in the coordinator's place."""
+    """Answer the pending request in place of the coordinator."""
     send = north.requests.popleft()
     world.tell(north, ResponseArrived(send.token, response))
 
@@ -139,7 +139,7 @@ HEARTBEAT = {
 def test_l10_l11_errors_of_heartbeat_and_commit(
     code: ErrorCode, after: tuple[ClassicMemberState, bool], by_commit: bool
 ) -> None:
-    """U5: who is not known any more joins again, and does not lock up (aiokafka #575, #727)."""
+    """U5: an unknown member rejoins, and does not hang (aiokafka #575, #727)."""
     world, north = alone(S.STABLE)
     owned = north.member.assigned
     if by_commit:
@@ -158,7 +158,7 @@ def test_l10_l11_errors_of_heartbeat_and_commit(
 
 
 def test_l9_a_heartbeat_that_is_late_does_not_shift_those_after_it() -> None:
-    """The members of a group beat at the same moments; one may be busy at some of them."""
+    """Members of a group send heartbeats at the same moments; one may be busy at some."""
     world, north = alone(S.STABLE)
     first = north.member.next_deadline()
     assert first is not None
@@ -200,7 +200,7 @@ def test_l1_a_member_needs_assignors_with_a_protocol_in_common() -> None:
     for assignors in wrong:
         with pytest.raises(ConfigError):
             ClassicMember(config, assignors)
-    # the highest one that all support
+    # the highest one that all assignors support
     assert ClassicMember(config, [Both()]).protocol is RebalanceProtocol.COOPERATIVE
     assert ClassicMember(config, [Both(), OnlyCooperative()]).protocol.name == "COOPERATIVE"
     assert ClassicMember(config, [Both(), RangeAssignor()]).protocol is RebalanceProtocol.EAGER
@@ -257,7 +257,7 @@ def test_l5_an_assignment_for_another_subscription_is_not_taken() -> None:
 
 
 class Asked(RangeAssignor):
-    """An application's own assignor: it runs in no machine."""
+    """An application's own assignor, which runs outside of the machine."""
 
     def __init__(self) -> None:
         self.says = b"one"
@@ -272,7 +272,7 @@ def said(request: Message) -> bytes | None:
 
 
 def test_l2_an_assignor_is_asked_once_for_an_attempt_to_join() -> None:
-    """KIP-394 has a member join twice; other bytes would begin the rebalance anew."""
+    """With KIP-394 a member joins twice; different bytes would restart the rebalance."""
     world, assignor = World(), Asked()
     north = world.start("north", assignor)
     world.topics = {"flights": 2}
@@ -395,7 +395,7 @@ def test_a_report_that_nobody_waits_for_changes_nothing() -> None:
 
 
 def test_l7_a_member_that_closes_gives_back_an_id_that_it_is_about_to_hear_of() -> None:
-    """KIP-394: the coordinator waits for its owner, and holds up everybody else meanwhile."""
+    """KIP-394: otherwise the coordinator waits for the owner of the id and delays all members."""
     world, north = alone(REJOINED)
     request = north.requests[0].request
     assert isinstance(request, JoinGroupRequest)

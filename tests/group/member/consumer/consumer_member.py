@@ -1,4 +1,4 @@
-"""One member of a consumer group, and the test in its coordinator's and application's place."""
+"""A member of a consumer group; the test plays its coordinator and application."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def assignment(*numbers: int, topic: UUID = FLIGHTS) -> Assignment:
 
 
 class Stage:
-    """Drives one member; nothing arrives that the test does not send."""
+    """Drives one member; only the test sends events."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Stage:
         self.knows_names = knows_names
         self.names = names
         self.requests: deque[Send] = deque()
-        # What a member sends and does to make its group's assignment (K61).
+        # Requests and jobs for computing the group's assignment (K61).
         self.asides: deque[Send] = deque()
         self.jobs: deque[MemberJob] = deque()
         self.callbacks: deque[Callback] = deque()
         self.raised: list[Exception] = []
         self.observed: list[GroupEvent] = []
         self.looking_up = False
-        # What the application believes to own, by the calls it got.
+        # The partitions that the application believes to own, according to its callbacks.
         self.believes: set[TopicPartition] = set()
         self.words: list[tuple[Ownership, frozenset[TopicPartition]]] = []
 
@@ -81,7 +81,7 @@ class Stage:
 
     @property
     def heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat on its way."""
+        """Return the pending heartbeat."""
         (send,) = self.requests
         assert isinstance(send.request, ConsumerGroupHeartbeatRequest)
         return send.request
@@ -134,7 +134,7 @@ class Stage:
         self.tell(RequestFailed(token, "connection closed", error_code))
 
     def called(self, error: str | None = None) -> None:
-        """Let the application take the call it is waiting for."""
+        """Have the application complete its pending callback."""
         callback = self.callbacks.popleft()
         self.words.append((callback.change, callback.partitions))
         if callback.change is Ownership.ASSIGNED:
@@ -146,14 +146,14 @@ class Stage:
         self.tell(CallbackDone(callback.token, error))
 
     def wait(self, milliseconds: int) -> None:
-        """Let time pass; what becomes due, does."""
+        """Let time pass, with all events that become due."""
         self.now += milliseconds
         while (due := self.member.next_deadline()) is not None and due <= self.now:
             self.tell(Tick())
 
 
 def joining(stage: Stage | None = None, topics: frozenset[str] = frozenset({"flights"})) -> Stage:
-    """A member whose first heartbeat is on its way."""
+    """Return a member whose first heartbeat is pending."""
     stage = stage or Stage()
     stage.tell(Subscribed(topics))
     stage.tell(Polled())
@@ -163,7 +163,7 @@ def joining(stage: Stage | None = None, topics: frozenset[str] = frozenset({"fli
 
 
 def stable(*numbers: int, stage: Stage | None = None, epoch: int = 1) -> Stage:
-    """A member that owns these partitions of flights, with nothing on its way."""
+    """Return a member that owns these partitions of flights, without a pending heartbeat."""
     stage = joining(stage)
     stage.answer(epoch, assignment(*numbers))
     stage.called()
@@ -175,7 +175,7 @@ def stable(*numbers: int, stage: Stage | None = None, epoch: int = 1) -> Stage:
 
 
 def reconciling(*numbers: int) -> Stage:
-    """A member that owned flights 0 and 1 and is given these; the application is being called."""
+    """Return a member that owned flights 0 and 1 and gets these, with a pending callback."""
     stage = stable(0, 1)
     stage.wait(INTERVAL_MS)
     stage.answer(2, assignment(*numbers))

@@ -1,4 +1,4 @@
-"""A member that makes its group's assignment: what it says, asks, computes and sends (K60, K61)."""
+"""A member that computes its group's assignment: its reports, requests and results (K60, K61)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Mine(Assignor):
 
 
 class Stage:
-    """One member with an assignor of its own; the test answers."""
+    """A member with an own assignor; the test answers it."""
 
     def __init__(self, *assignors: Assignor) -> None:
         self.mine = Mine()
@@ -131,7 +131,7 @@ class Stage:
         return next(r for _, r in self.open if isinstance(r, ConsumerGroupHeartbeatRequest))
 
     def beat(self, epoch: int = 1, *given: int, **more: object) -> None:
-        """The heartbeat on its way is answered, and what it leads to is acknowledged."""
+        """Answer the pending heartbeat, and acknowledge its effects."""
         token, _ = self.take(ConsumerGroupHeartbeatRequest)
         response = ConsumerGroupHeartbeatResponse(
             member_id=ME,
@@ -143,7 +143,7 @@ class Stage:
         self.tell(ResponseArrived(token, response))
 
     def asked(self) -> None:
-        """A member that was asked for an assignment."""
+        """Ask the member for an assignment."""
         self.join()
         self.beat(1, 0, should_compute_assignment=True)
 
@@ -191,7 +191,7 @@ def prepared(**more: object) -> ConsumerGroupPrepareAssignmentResponse:
 
 
 def test_k60_a_member_says_what_assignors_it_has_once() -> None:
-    """Range and metadata per assignor; a heartbeat later on says nothing of them (L31)."""
+    """Version range and metadata per assignor; later heartbeats leave them out (L31)."""
     stage = Stage()
     assert stage.join().client_assignors == (
         ClientAssignor(name="mine", maximum_version=2, version=2, metadata=b"idle with flights"),
@@ -209,7 +209,7 @@ def test_k60_another_subscription_asks_the_assignor_anew() -> None:
     stage.mine.load = b"busy"
     stage.tell(Subscribed(frozenset({"flights", "delays"})))
     assert stage.heartbeat.subscribed_topic_names == ("delays", "flights")
-    stage.beat(2)  # the assignor may take its time: heartbeats do not wait for it
+    stage.beat(2)  # heartbeats do not wait for a slow assignor
     (said,) = stage.heartbeat.client_assignors or ()
     assert said.metadata == b"busy with delays,flights"
 
@@ -264,7 +264,7 @@ def test_k60_a_member_without_assignors_says_and_does_nothing_of_it() -> None:
 
 
 def test_k60_a_coordinator_that_asks_nobody_is_told_nothing() -> None:
-    """A real Kafka: the fact is reported once, and again only if a coordinator did ask."""
+    """A real Kafka: this is reported once, and again only after a coordinator has asked."""
     stage = Stage()
     assert stage.join(asks_members=False).client_assignors is None
     stage.tell(CoordinatorKnown(asks_members=False))
@@ -325,7 +325,7 @@ def test_k61_an_assignor_that_gives_away_what_is_not_there_is_reported() -> None
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH])
 def test_k61_a_refusal_ends_the_computation_and_nothing_else(code: ErrorCode) -> None:
-    """Whether the member is one is for heartbeats to say."""
+    """Only heartbeats decide whether the member belongs to the group."""
     stage = Stage()
     stage.asked()
     before = stage.member.assigned
@@ -443,7 +443,7 @@ def shares(work: AssignmentJob, assignor: Assignor) -> dict[str, int]:
 
 
 def test_k60_a_cooperative_assignor_need_not_wait_for_a_second_round() -> None:
-    """The coordinator has what moves revoked first (K21): nothing may be left out until then."""
+    """The coordinator has moving partitions revoked first (K21): none may be left out."""
     work = job("cooperative-sticky", {"a": [0, 1, 2, 3], "b": []})
     assert shares(work, CooperativeStickyAssignor()) == {"a": 2, "b": 2}
 
@@ -470,7 +470,7 @@ def test_two_assignors_of_one_name_are_refused() -> None:
 
 
 def test_topics_of_another_id_are_named_by_the_answer() -> None:
-    """K61: what a member holds of a topic that is gone is not shown to the assignor."""
+    """K61: the assignor does not see a member's partitions of a deleted topic."""
     stage = Stage()
     stage.asked()
     gone = PreparedMember(

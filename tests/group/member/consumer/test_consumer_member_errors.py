@@ -1,4 +1,4 @@
-"""What the errors of a heartbeat and of a commit mean to the member of KIP-848 (L35-L37)."""
+"""Errors of heartbeats and commits for the member of KIP-848 (L35-L37)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the member of KIP-848 says, and when (L31, L32)."""
+"""The content and the times of heartbeats of the KIP-848 member (L31, L32)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG = MemberConfig(
 
 
 def said(stage: Stage) -> set[str]:
-    """Which of the fields that may be left out the heartbeat on its way has."""
+    """Return the optional fields that the pending heartbeat has."""
     request = stage.heartbeat
     fields = {
         "timeout": request.rebalance_timeout_ms != -1,
@@ -145,7 +145,7 @@ def test_l31_k50_between_names_and_a_pattern() -> None:
     stage.lose_answer()
     stage.find()
     stage.wait(100)
-    # It must be taken back again: the coordinator may not have heard of it.
+    # It must be reset: the coordinator may not have received it.
     assert stage.heartbeat.subscribed_topic_regex == ""
 
 
@@ -180,7 +180,7 @@ def test_l31_heartbeats_go_on_during_a_call_of_a_minute(calls: int) -> None:
 
 
 def test_l31_what_is_claimed_includes_what_was_given_and_not_taken_yet() -> None:
-    """Else the coordinator might give to others what the application is just being told of."""
+    """Otherwise the coordinator might assign them to others while the callback runs."""
     stage = reconciling(1, 2)
     stage.wait(INTERVAL_MS)
     (claimed,) = stage.heartbeat.topic_partitions or ()
@@ -218,7 +218,7 @@ def test_l31_nothing_is_said_where_there_is_nobody_to_say_it() -> None:
 
 
 def test_l31_beats_come_closer_together_after_a_change() -> None:
-    """After a change a member's share soon changes again: it is revoked, or more is given."""
+    """After a change a member's assignment is likely to change again soon."""
     stage = stable(0, stage=Stage(replace(CONFIG, first_heartbeat_part=8)))
     for part in (8, 4, 2, 1, 1):
         stage.wait(INTERVAL_MS // part - 1)
@@ -228,9 +228,9 @@ def test_l31_beats_come_closer_together_after_a_change() -> None:
     stage.wait(INTERVAL_MS)
     stage.answer(2, assignment(0, 1))
     stage.called()
-    stage.answer(2)  # what was acknowledged is no news
+    stage.answer(2)  # acknowledged partitions are not reported again
     stage.wait(INTERVAL_MS // 8)
-    stage.answer(2, assignment(0, 1))  # nor is what was given before
+    stage.answer(2, assignment(0, 1))  # nor is an assignment received before
     stage.wait(INTERVAL_MS // 8)
     assert not stage.requests
     stage.wait(INTERVAL_MS // 8)

@@ -1,4 +1,4 @@
-"""How the member of KIP-848 leaves, at any moment (L30, L35, L37, KIP-1092)."""
+"""The KIP-848 member can leave at any moment (L30, L35, L37, KIP-1092)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPICS = frozenset({"flights"})
 
 
 def good_bye(stage: Stage) -> int:
-    """The epoch of the good-bye on its way; it is answered."""
+    """Answer the pending leave request; return its epoch."""
     epoch = stage.heartbeat.member_epoch
     assert epoch < 0
     stage.answer(epoch)
@@ -61,7 +61,7 @@ def test_l31_heartbeats_go_on_until_the_good_bye() -> None:
     stage.wait(INTERVAL_MS)
     assert stage.heartbeat.member_epoch == 1
     stage.called()
-    assert len(stage.requests) == 1  # the good-bye waits: one at a time
+    assert len(stage.requests) == 1  # the leave request waits: one request at a time
     stage.answer(1)
     assert good_bye(stage) == -1
 
@@ -69,7 +69,7 @@ def test_l31_heartbeats_go_on_until_the_good_bye() -> None:
 @pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize("calls", [0, 1])
 def test_l30_leaving_in_the_middle_of_a_reconciliation(calls: int, closes: bool) -> None:
-    """The open call ends first; then everything that the application knows of is given up."""
+    """The pending callback ends first; then the application's partitions are revoked."""
     stage = reconciling(1, 2)
     for _ in range(calls):
         stage.called()
@@ -216,7 +216,7 @@ def test_l35_an_application_that_does_not_poll_is_taken_out(
     stage.wait(600_000)
     assert not stage.requests
     stage.tell(Polled())
-    assert stage.state() is S.STALE  # it does not know yet what it lost
+    assert stage.state() is S.STALE  # it does not know yet which partitions it lost
     stage.called()
     assert stage.state() is S.JOINING
     assert stage.heartbeat.member_epoch == 0
@@ -236,7 +236,7 @@ def test_l35_stale_in_the_middle_of_a_call() -> None:
     stage.called()
     stage.wait(INTERVAL_MS)
     stage.wait(60_000)
-    assert stage.state() is S.LEAVING  # a heartbeat is on its way, one at a time
+    assert stage.state() is S.LEAVING  # a heartbeat is pending, one at a time
     stage.answer(2)
     assert stage.state() is S.STALE
     stage.called()
@@ -278,7 +278,7 @@ def test_l35_stale_and_unsubscribed_or_closed() -> None:
 def test_l31_who_is_about_to_leave_subscribes_to_nothing_else_first(
     goes: Closing | Unsubscribed,
 ) -> None:
-    """An epoch for a moment: a classic member in the group would miss it, and lose what it has."""
+    """A short-lived epoch: a classic member of the group would miss it, and lose its partitions."""
     stage = stable(0)
     stage.tell(goes)
     assert stage.state() is S.PREPARE_LEAVING

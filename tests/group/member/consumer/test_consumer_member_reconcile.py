@@ -1,4 +1,4 @@
-"""How the member of KIP-848 goes from what it has to what it was given (L32-L34)."""
+"""The KIP-848 member reconciles its partitions with its assignment (L32-L34)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_l32_while_it_waits_for_a_name_it_can_be_given_something_else() -> None:
 
 
 def test_l32_a_topic_made_anew_is_another_one() -> None:
-    """The application gives up the old one first: it knows both by one name."""
+    """The application revokes the old topic first, as both have the same name."""
     stage = stable(0)
     anew = UUID(int=9)
     stage.wait(INTERVAL_MS)
@@ -159,7 +159,7 @@ def test_l33_a_newer_target_is_dealt_with_afterwards() -> None:
     stage.called()
     assert [callback.partitions for callback in stage.callbacks] == [flights(2, 3)]
     stage.called()
-    assert stage.state() is S.RECONCILING  # acknowledged, and at it again
+    assert stage.state() is S.RECONCILING  # acknowledged, and reconciling again
     stage.answer(3)
     stage.called()
     stage.called()
@@ -199,7 +199,7 @@ def test_l33_a_member_that_is_fenced_meanwhile_takes_nothing_more(calls: int) ->
 
 
 def test_l34_a_listener_that_raises_holds_nobody_up() -> None:
-    """Not as in Java's client, where the group waits for the rebalance timeout (decision)."""
+    """Unlike Java's client, where the group waits for the rebalance timeout (decision)."""
     stage = reconciling(1, 2)
     stage.called("the application's own fault")
     stage.called("again")

@@ -1,4 +1,4 @@
-"""When the member of KIP-848 beats: members of a group together (L31)."""
+"""The heartbeat times of the KIP-848 member: the members of a group beat together (L31)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPREAD_MS = INTERVAL_MS // 32
 
 
 def member(ahead_ms: int | None, member_id: str = "m", *, first_part: int = 1) -> Stage:
-    """A member that was given a partition; the first heartbeat that says nothing is next."""
+    """Return a member with a partition; the first heartbeat without changes is next."""
     config = MemberConfig(
         group_id="g",
         max_poll_interval_ms=10**9,
@@ -32,7 +32,7 @@ def member(ahead_ms: int | None, member_id: str = "m", *, first_part: int = 1) -
 
 
 def beats(stage: Stage, count: int) -> list[int]:
-    """When it beats, by its own clock; each answer comes a little later."""
+    """Return the member's heartbeat times, by its own clock; each response comes a little later."""
     found = []
     for _ in range(count):
         due = stage.member.next_deadline()
@@ -49,7 +49,7 @@ def beats(stage: Stage, count: int) -> list[int]:
 def test_l31_members_whose_wall_clocks_agree_beat_together(
     later_ms: int, one: str, other: str
 ) -> None:
-    """Their own clocks show anything; that of the second began `later_ms` later."""
+    """Their monotonic clocks differ; that of the second started `later_ms` later."""
     first, second = member(WALL_MS, one), member(WALL_MS + later_ms, other)
     moments = [at + WALL_MS for at in beats(first, 4)[1:]]
     others = [at + WALL_MS + later_ms for at in beats(second, 4)[1:]]
@@ -96,7 +96,7 @@ def bursts(found: list[int]) -> list[bool]:
 
 
 def test_l31_pauses_are_short_again_when_the_others_hear_of_a_change() -> None:
-    """At the first common moment after it; that is what comes before its own turn."""
+    """At the first common moment after it, which is before its own turn."""
     stage = member(WALL_MS, first_part=16)
     beats(stage, 24)
     stage.wait(INTERVAL_MS * 2)
@@ -107,14 +107,14 @@ def test_l31_pauses_are_short_again_when_the_others_hear_of_a_change() -> None:
 
 
 def test_l31_who_is_new_listens_twice_as_long() -> None:
-    """Of a new member the others hear one moment later where the coordinator rests that long."""
+    """The others learn of a new member one moment later if the coordinator pauses that long."""
     stage = member(WALL_MS, first_part=16)
     assert bursts(beats(stage, 16))[:4] == [True, True, False, False]
 
 
 @given(st.integers(0, PERIOD_MS), st.integers(1, 40))
 def test_l31_no_common_moment_is_missed(ahead_ms: int, first_part: int) -> None:
-    """However pauses and acknowledgements fall, after a change above all."""
+    """For any pauses and acknowledgements, especially after a change."""
     stage = member(WALL_MS + ahead_ms, first_part=first_part)
     begin = stage.now
     found = [begin, *beats(stage, 40)]
@@ -125,7 +125,7 @@ def test_l31_no_common_moment_is_missed(ahead_ms: int, first_part: int) -> None:
 
 
 def test_l31_who_acknowledges_just_before_a_common_moment_beats_then_too() -> None:
-    """In between another member may have let the coordinator decide."""
+    """In between another member may have made the coordinator decide."""
     stage = member(WALL_MS, first_part=16)
     beats(stage, 24)
     due = stage.member.next_deadline()

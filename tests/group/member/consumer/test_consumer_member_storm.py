@@ -1,11 +1,11 @@
-"""Anything may happen to a member of KIP-848, answers that make no sense included.
+"""Any events in any order for a KIP-848 member, including meaningless responses.
 
-Checked after every step: the application is never given what it has nor asked for what it has not
-(in `Stage.called`), at most one heartbeat is on its way (L31), no state is entered but from where
-L30 allows (`ConsumerMemberDecision.enter`), the epoch grows until the member is removed or leaves
-(L35), what the application has is what the member says it has, and is claimed in every list that
-the coordinator is sent. Checked at the end: with a coordinator that behaves, it becomes stable with
-what it is given; closed, it comes to rest.
+Checked after every step: the application never gets partitions it has, nor revokes others (in
+`Stage.called`); at most one heartbeat is pending (L31); states are entered only from those that L30
+allows (`ConsumerMemberDecision.enter`); the epoch grows until the member is removed or leaves
+(L35); the application has the partitions that the member reports, and every list sent to the
+coordinator contains them. Checked at the end: with a correct coordinator, it becomes stable with
+its assignment; after closing, it comes to rest.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Storm(RuleBasedStateMachine):
 
     @rule(given=ASSIGNMENTS, steps=st.integers(1, 6))
     def go_on(self, given: Assignment | None, steps: int) -> None:
-        """Things go well for a while: the coordinator moves to what is `given`."""
+        """Let the coordinator move to the assignment `given`, without errors."""
         for _ in range(steps):
             if self.stage.requests and given is not None:
                 self.epoch += 1
@@ -182,7 +182,7 @@ class Storm(RuleBasedStateMachine):
 
     @invariant()
     def l32_member_and_application_agree(self) -> None:
-        """But for the call that is open."""
+        """Except for the pending callback."""
         member, callbacks = self.stage.member, self.stage.callbacks
         assert len(callbacks) <= 1
         open_call = callbacks[0].partitions if callbacks else frozenset()
@@ -201,7 +201,7 @@ class Storm(RuleBasedStateMachine):
 
     @invariant()
     def l35_the_epoch_grows(self) -> None:
-        """It is forgotten only where a membership ends."""
+        """It is reset only when a membership ends."""
         facts = self.stage.observed[self.facts_seen :]
         self.facts_seen = len(self.stage.observed)
         ends = {"FENCED", "LEAVING", "STALE", "FATAL", "UNSUBSCRIBED", "PREPARE_LEAVING"}

@@ -1,4 +1,4 @@
-"""The table of the KIP-848 member: complete, and as Kafka allows (L30)."""
+"""The table of the KIP-848 member: complete, and within Kafka's rules (L30)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kohort.group.member.consumer.table import CONSUMER_MEMBER
 
 S = ConsumerMemberState
 
-# L30, in the words of Kafka's MemberState.java.
+# L30, as written in Kafka's MemberState.java.
 ALLOWED = """
 UNSUBSCRIBED: PREPARE_LEAVING LEAVING FENCED
 JOINING: FENCED UNSUBSCRIBED STALE
@@ -32,12 +32,12 @@ FATAL: JOINING STABLE RECONCILING ACKNOWLEDGING PREPARE_LEAVING LEAVING UNSUBSCR
 STALE: LEAVING
 """
 
-# Kafka allows these, and this member has no need of them.
+# Kafka allows these, and this member does not need them.
 UNUSED = {
-    (S.PREPARE_LEAVING, S.FENCED),  # it leaves all the same, without a good-bye
+    (S.PREPARE_LEAVING, S.FENCED),  # it leaves anyway, without a request
     (S.LEAVING, S.FENCED),
     (S.UNSUBSCRIBED, S.PREPARE_LEAVING),  # there is nothing to leave
-    (S.LEAVING, S.FATAL),  # whatever is answered, it is out
+    (S.LEAVING, S.FATAL),  # with any response, it has left
     (S.UNSUBSCRIBED, S.FATAL),
 }
 
@@ -72,7 +72,7 @@ def test_l30_no_state_is_entered_from_elsewhere(
 
 
 def test_l30_no_row_claims_more_than_kafka_allows() -> None:
-    """A row may pass through states; each way from where it begins to where it ends is allowed."""
+    """A row may pass through states; each path from its start to its end must be allowed."""
     ways = {
         (before, after) for line in CONSUMER_MEMBER.rows for before in line.states
         for after in line.to if before is not after

@@ -1,4 +1,4 @@
-"""What a draft consumer makes of answers that come late, or at a bad moment (docs/draft.md)."""
+"""A draft consumer and responses that come late or at a bad moment (docs/draft.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL = partitions(*range(8))
 
 
 def stopped(world: DraftWorld) -> Application:
-    """A consumer whose application takes its time to give its partitions up."""
+    """Return a consumer whose application is slow to revoke its partitions."""
     (north,) = world.joined("north")
     north.deferring = True
     world.tell(north, Subscribed(frozenset({"flights", "delays"})))
@@ -69,7 +69,7 @@ def test_d6_d7_what_a_commit_says_of_the_membership(
 
 
 def test_d23_commits_that_go_astray_do_not_put_the_search_off() -> None:
-    """An application that tries again and again must not keep its consumer from looking."""
+    """Retried commits must not keep the consumer from finding the coordinator."""
     world = DraftWorld()
     (north,) = world.joined("north")
     commit_answered(world, north, ErrorCode.NOT_COORDINATOR)
@@ -143,7 +143,7 @@ def test_d11_an_id_that_is_refused_is_dropped() -> None:
     world.work(north)
     answer_join(world, north, error_code=UNKNOWN)
     (send,) = north.requests
-    assert send.request.consumer_id == ""  # type: ignore[attr-defined]  # it is a JoinGroup
+    assert send.request.consumer_id == ""  # type: ignore[attr-defined]  # a JoinGroup
 
 
 def test_what_it_was_given_while_it_failed_is_lost() -> None:
@@ -224,14 +224,14 @@ def test_a_session_that_ends_while_partitions_are_shared_out_is_started_anew() -
     (first,) = d.steady("a")
     new = d.ask_join(host="b")
     again = d.ask_join(first, host="a")
-    d.advance(30_000)  # the assignment takes its time
+    d.advance(30_000)  # a slow assignment
     assert d.state == "Rebalancing"
     assert [each.error_code for each in d.joined(again, new)] == [0, 0]
     assert d.ping(first, 2) == ErrorCode.NONE
 
 
 def test_d3_d11_a_commit_and_then_a_join_under_an_id_that_is_given_up() -> None:
-    """Both are on their way; the first answer must not take the id that the second is about."""
+    """Both are pending; the first response must not remove the id that the second is about."""
     world = DraftWorld()
     north, south = world.joined("north", "south")
     world.commit(north)
@@ -241,7 +241,7 @@ def test_d3_d11_a_commit_and_then_a_join_under_an_id_that_is_given_up() -> None:
         "OffsetCommitRequest",
         "DraftJoinGroupRequest",
     ]
-    for _ in range(44):  # north cannot be heard, south goes on
+    for _ in range(44):  # north's requests are lost, south continues
         world.now += 250
         while world.expire() or world.work(south) or world.run_own_job():
             pass
@@ -259,7 +259,7 @@ def test_d3_d11_a_commit_and_then_a_join_under_an_id_that_is_given_up() -> None:
 
 
 def test_a_coordinator_that_does_not_know_the_protocol_any_more_is_fatal() -> None:
-    """The group has moved to a broker that was started without it: no heartbeat can be sent."""
+    """The group moved to a broker without this protocol: heartbeats cannot be sent."""
     world = DraftWorld()
     (north,) = world.joined("north")
     while not north.requests:

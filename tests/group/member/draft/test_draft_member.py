@@ -43,7 +43,7 @@ FATAL = DraftMemberState.FATAL
 
 
 def answer_heartbeat(world: DraftWorld, application: Application, code: ErrorCode) -> None:
-    """Let the consumer's next heartbeat be answered with this code."""
+    """Answer the consumer's next heartbeat with this code."""
     while not application.requests:
         world.now += 100
         world.expire()
@@ -54,7 +54,7 @@ def answer_heartbeat(world: DraftWorld, application: Application, code: ErrorCod
 
 
 def joining(world: DraftWorld, name: str = "north") -> Application:
-    """A consumer whose JoinGroup is on its way."""
+    """Return a consumer with a pending JoinGroup."""
     application = world.start(name)
     world.tell(application, Subscribed(FLIGHTS))
     world.work(application)
@@ -253,7 +253,7 @@ def test_d4_d24_illegal_generation_stops_consumption_until_it_has_joined_again()
     world.advance(3_500)
     assert north.member.state is STOPPED
     assert north.member.fetchable == frozenset()
-    assert north.member.assigned == partitions(*range(8))  # until the application gave them up
+    assert north.member.assigned == partitions(*range(8))  # until the application revoked them
     assert south.member.state is DISCOVER
     north.deferring = False
     world.advance(500)

@@ -1,4 +1,4 @@
-"""Whatever a group went through: no partition has two members, and its log gives it back."""
+"""In any history of a group, no partition has two members, and its log restores it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ actions = st.one_of(
 
 
 class Clients:
-    """Three clients that keep to the protocol, though their answers may be lost."""
+    """Three clients that follow the protocol, though responses to them may be lost."""
 
     def __init__(self) -> None:
         self.group = ConsumerDialogue(
@@ -104,7 +104,7 @@ class Clients:
 
 
 def check(group: ConsumerGroup) -> None:
-    """The indexes are what the members say, and no partition has two members (K23)."""
+    """Check that indexes match the members, and that no partition has two members (K23)."""
     fresh = ConsumerGroup(group_id=group.group_id)
     for member in group.members.values():
         fresh = fresh.with_member(member)
@@ -140,9 +140,9 @@ def test_k23_k30_no_partition_has_two_members_and_a_load_changes_nothing(
 def test_b1_b2_b3_a_compacted_log_gives_the_same_groups(
     steps: list[tuple[str, object, object]], first: int, length: int
 ) -> None:
-    """Of a stretch of the log only the last record of each key is left, some tombstones not.
+    """Of one part of the log, only the last record of each key is left, without some tombstones.
 
-    A tombstone goes only when nothing older of its key is left, as Kafka's cleaner has it.
+    A tombstone is removed only if no older record of its key is left, as by Kafka's cleaner.
     """
     clients = Clients()
     for step in steps:
@@ -169,7 +169,7 @@ def folded(log: list[tuple[bytes, bytes | None]]) -> LogState:
 
 
 def test_b1_a_log_that_is_read_twice_is_the_log() -> None:
-    """A static member that was replaced comes again, and goes again: its successor stays known."""
+    """A replaced static member appears and leaves a second time: its successor stays."""
     group = ConsumerDialogue()
     group.topics(t=4)
     group.enter("old", "t", instance_id="i")
@@ -184,7 +184,7 @@ def test_b1_a_log_that_is_read_twice_is_the_log() -> None:
 
 
 def test_b1_a_compacted_log_that_is_read_twice_is_the_log() -> None:
-    """A tombstone takes back what a member had; it does not say that who is in the log has gone."""
+    """A tombstone removes a member's assignment; it does not remove the member."""
     group = ConsumerDialogue()
     group.topics(t=4)
     group.enter("a", "t")
