@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from kohort.errors import ErrorCode
-from kohort.group.assignors import BUILTIN_ASSIGNORS, ClusterView, Subscription
+from kohort.group.assignors.builtin import BUILTIN_ASSIGNORS
+from kohort.group.assignors.interface import ClusterView
+from kohort.group.subscription import Subscription
 from kohort.types import TopicPartition
 from kohort.wire.messages.group_records import GroupRecord
 
