@@ -69,7 +69,7 @@ def test_a_topic_is_a_table_of_sql_that_is_queried_and_followed(
     assert ends_of_group(flights, "flights-by-sql") == {0: 3, 1: 2}
 
 
-class Appending:
+class Appender:
     """A query from a topic to a Delta table, which may be started again."""
 
     def __init__(self, rows: DataFrame, home: Path) -> None:
@@ -99,55 +99,55 @@ class Appending:
 
 
 @pytest.fixture
-def appending(
+def appender(
     request: pytest.FixtureRequest, spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
-) -> Iterator[Appending]:
+) -> Iterator[Appender]:
     """A query of the test's own group; the protocol is the parameter, KIP-848's by default."""
     settings = options(bootstrap, topic, getattr(request, "param", "consumer"))
-    yield Appending(spark.readStream.format("kohort").options(**settings).load(), tmp_path)
+    yield Appender(spark.readStream.format("kohort").options(**settings).load(), tmp_path)
     for query in spark.streams.active:
         query.stop()
 
 
 def test_a_query_is_a_member_of_its_group_and_reads_each_record_once(
-    appending: Appending, bootstrap: str, topic: str
+    appender: Appender, bootstrap: str, topic: str
 ) -> None:
     produce(bootstrap, topic, {0: 20, 1: 10, 3: 5})
-    query = appending.start()
-    appending.until({0: 20, 1: 10, 3: 5}, query)
+    query = appender.start()
+    appender.until({0: 20, 1: 10, 3: 5}, query)
     (member,) = describe(bootstrap, topic).members
     assert {each.partition for each in member.assignment.topic_partitions} == {0, 1, 2, 3}
     produce(bootstrap, topic, {0: 5, 2: 7})
-    appending.until({0: 25, 1: 10, 2: 7, 3: 5}, query)
+    appender.until({0: 25, 1: 10, 2: 7, 3: 5}, query)
     drain(query)
-    assert appending.has({0: 25, 1: 10, 2: 7, 3: 5})
+    assert appender.has({0: 25, 1: 10, 2: 7, 3: 5})
     assert committed(bootstrap, topic, range(4)) == {0: 25, 1: 10, 2: 7, 3: 5}
 
 
 def test_a_query_goes_on_from_its_checkpoint_and_nothing_is_lost_or_there_twice(
-    appending: Appending, bootstrap: str, topic: str
+    appender: Appender, bootstrap: str, topic: str
 ) -> None:
     """It is stopped in the midst of its work, and more is produced until it comes back."""
     produce(bootstrap, topic, dict.fromkeys(range(4), 20))
-    first = appending.start()
-    appending.until(dict.fromkeys(range(4), 20), first)
+    first = appender.start()
+    appender.until(dict.fromkeys(range(4), 20), first)
     produce(bootstrap, topic, dict.fromkeys(range(4), 20))
     first.stop()
     until(lambda: not describe(bootstrap, topic).members, "the query has left its group")
     produce(bootstrap, topic, {0: 5, 3: 7})
-    second = appending.start()
-    appending.until({0: 45, 1: 40, 2: 40, 3: 47}, second)
+    second = appender.start()
+    appender.until({0: 45, 1: 40, 2: 40, 3: 47}, second)
     drain(second)
-    assert appending.has({0: 45, 1: 40, 2: 40, 3: 47})
+    assert appender.has({0: 45, 1: 40, 2: 40, 3: 47})
     assert committed(bootstrap, topic, range(4)) == {0: 45, 1: 40, 2: 40, 3: 47}
 
 
-@pytest.mark.parametrize("appending", ["eager"], indirect=True)
+@pytest.mark.parametrize("appender", ["eager"], indirect=True)
 def test_a_query_that_reads_what_is_there_commits_it_and_reads_the_rest_next_time(
-    appending: Appending, bootstrap: str, topic: str
+    appender: Appender, bootstrap: str, topic: str
 ) -> None:
     for end in (20, 40):
         produce(bootstrap, topic, {0: 20, 2: 20})
-        assert appending.start(available_now=True).awaitTermination(PATIENCE_S)
-        assert appending.has({0: end, 2: end})
+        assert appender.start(available_now=True).awaitTermination(PATIENCE_S)
+        assert appender.has({0: end, 2: end})
         assert committed(bootstrap, topic, range(4)) == {0: end, 1: 0, 2: end, 3: 0}

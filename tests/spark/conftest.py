@@ -57,7 +57,7 @@ def start(
     """
     queries: list[PlayedQuery] = []
     if "listener" not in request.fixturenames:
-        monkeypatch.setattr(source_member, "LAST_WORD_WAIT_S", 0.0)
+        monkeypatch.setattr(source_member, "LAST_MESSAGE_WAIT_S", 0.0)
 
     def make(last: dict[str, object] | None = None, **more: str) -> PlayedQuery:
         more.setdefault("checkpointLocation", "/is-not-there")

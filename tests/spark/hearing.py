@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from kohort.spark.completion.control import Control, Word
+from kohort.spark.completion.control import BatchDone, Control
 
 # A word that has not come by then is not coming: it takes a second or two on a busy machine.
 PATIENCE_S = 120
@@ -116,17 +116,17 @@ class Ear:
             with self._changed:
                 self._changed.wait(0.02)
                 for end in self._given:
-                    word = None if end in self._heard else self.control.word_about(end)
+                    word = None if end in self._heard else self.control.done_of(end)
                     if word is not None:
                         self._note(word)
                         self._heard.append(end)
                         self._changed.notify_all()
 
-    def _note(self, word: Word) -> None:
+    def _note(self, word: BatchDone) -> None:
         line = {
             "batch": word.batch_id,
             "is_stateful": word.is_stateful,
-            "is_listened": self.control.is_listened,
+            "has_listener": self.control.has_listener,
             "was_committed": (self._checkpoint / "commits" / str(word.batch_id)).exists(),
         }
         with self._file.open("a") as file:

@@ -14,16 +14,16 @@ import pytest
 
 from kohort.spark.completion.control import (
     LISTENING,
+    BatchDone,
     Control,
     ControlError,
-    Word,
     application_directory,
     freeze,
     freeze_after,
     is_drained,
     is_drained_after,
     is_unique,
-    say,
+    notify,
     sources_in,
 )
 
@@ -50,43 +50,46 @@ def application() -> Path:
 
 
 def test_a_word_arrives(control: Control) -> None:
-    assert control.word() is None
-    said = Word("run", 7, END, False)
-    say(sources_in(application()), said)
-    assert control.word() == said
-    assert control.word_about(END) == said
-    assert control.word_about(LATER) is None
+    assert control.last_done() is None
+    said = BatchDone("run", 7, END, False)
+    notify(sources_in(application()), said)
+    assert control.last_done() == said
+    assert control.done_of(END) == said
+    assert control.done_of(LATER) is None
 
 
 def test_every_word_is_heard_however_quickly_they_follow(control: Control) -> None:
     for batch in range(200):
-        say([control.directory], Word("run", batch, {**END, "batch": batch}, False))
-        heard = control.word()
+        notify([control.directory], BatchDone("run", batch, {**END, "batch": batch}, False))
+        heard = control.last_done()
         assert heard is not None
         assert heard.batch_id == batch
 
 
 def test_words_of_two_queries_do_not_replace_each_other(control: Control) -> None:
     """As long as the listener cannot know whose a source is, it tells all of them."""
-    ours, other = Word("ours", 7, END, True), Word("other", 7, {**END, "nonce": "cd34"}, False)
-    say([control.directory], ours)
-    say([control.directory], other)
-    assert control.word_about(END) == ours
+    ours, other = (
+        BatchDone("ours", 7, END, True),
+        BatchDone("other", 7, {**END, "nonce": "cd34"}, False),
+    )
+    notify([control.directory], ours)
+    notify([control.directory], other)
+    assert control.done_of(END) == ours
 
 
 def test_a_word_to_a_source_that_has_ended_is_nothing() -> None:
     control = Control()
     sources = sources_in(application())
     control.close()
-    say(sources, Word("run", 7, END, False))
-    assert control.word() is None
+    notify(sources, BatchDone("run", 7, END, False))
+    assert control.last_done() is None
     assert sources_in(application()) == []
 
 
 def test_a_word_half_written_is_not_heard(control: Control) -> None:
-    draft = control.directory / ".word-run.1.2"
+    draft = control.directory / ".done-run.1.2"
     draft.write_text('{"run_id": ')
-    assert control.word() is None
+    assert control.last_done() is None
 
 
 def test_frozen_at_once(control: Control) -> None:
@@ -112,9 +115,9 @@ def test_frozen_after_a_batch(control: Control) -> None:
 
 
 def test_a_source_sees_that_there_is_a_listener(control: Control) -> None:
-    assert not control.is_listened
+    assert not control.has_listener
     (application() / LISTENING).touch()
-    assert control.is_listened
+    assert control.has_listener
 
 
 def test_a_listener_that_says_nothing_is_another_sessions(
@@ -123,7 +126,7 @@ def test_a_listener_that_says_nothing_is_another_sessions(
     (application() / LISTENING).touch()
     for _ in range(4):
         control.count_finished()
-    assert not control.is_listened
+    assert not control.has_listener
     assert caplog.text.count("Call install(spark) with the session") == 1
 
 
@@ -131,10 +134,10 @@ def test_words_come_late_but_they_come(control: Control) -> None:
     (application() / LISTENING).touch()
     control.count_finished()
     control.count_finished()
-    say([control.directory], Word("run", 0, END, False))
+    notify([control.directory], BatchDone("run", 0, END, False))
     for _ in range(4):
         control.count_finished()
-    assert control.is_listened
+    assert control.has_listener
 
 
 def test_only_a_manifest_with_a_nonce_is_of_one_query() -> None:
@@ -164,8 +167,8 @@ def test_a_source_works_where_the_directory_is_refused(
 ) -> None:
     (temporary / f"kohort-{os.geteuid()}").write_text("")
     control = Control()
-    assert not control.is_listened
-    assert control.word() is None
+    assert not control.has_listener
+    assert control.last_done() is None
     assert "set the option checkpointLocation" in caplog.text
     freeze(control.directory)
     assert control.frozen

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from kohort.spark.completion.lag import SAMPLES_MAX, Board, LagClock
+from kohort.spark.completion.lag import SAMPLES_MAX, LagClock, QueryStates
 from kohort.spark.completion.metrics import Exporter, MetricsError
 from kohort.spark.completion.progress import source_reports
 from tests.spark.reports import QUERY, RUN, manifest, report, source
@@ -52,12 +52,12 @@ class TestLagClock:
         )
 
 
-def noted(*progresses: StreamingQueryProgress) -> Board:
-    board = Board()
-    board.started(QUERY, "north")
+def noted(*progresses: StreamingQueryProgress) -> QueryStates:
+    states = QueryStates()
+    states.started(QUERY, "north")
     for progress in progresses:
-        board.note(progress, source_reports(progress))
-    return board
+        states.note(progress, source_reports(progress))
+    return states
 
 
 def behind(end: int, seconds: int, batch: int, **said: Any) -> StreamingQueryProgress:
@@ -69,8 +69,8 @@ def behind(end: int, seconds: int, batch: int, **said: Any) -> StreamingQueryPro
 
 @pytest.fixture
 def exporter() -> Iterator[Exporter]:
-    board = noted(behind(60, 0, 7), behind(100, 10, 8, rebalanceWaitMs=1500))
-    made = Exporter(board, "127.0.0.1", 0)
+    states = noted(behind(60, 0, 7), behind(100, 10, 8, rebalanceWaitMs=1500))
+    made = Exporter(states, "127.0.0.1", 0)
     yield made
     made.close()
 
@@ -110,27 +110,27 @@ def test_prometheus_reads_the_metrics(exporter: Exporter) -> None:
 
 
 def test_health_is_that_no_query_has_failed() -> None:
-    board = noted(behind(60, 0, 7))
-    exporter = Exporter(board, "127.0.0.1", 0)
+    states = noted(behind(60, 0, 7))
+    exporter = Exporter(states, "127.0.0.1", 0)
     assert get(exporter, "/healthz") == (200, "ok\n")
-    board.ended(RUN, QUERY, "the sink is full\n\tat java.lang")
+    states.ended(RUN, QUERY, "the sink is full\n\tat java.lang")
     assert get(exporter, "/healthz") == (503, "query north has failed: the sink is full\n")
-    board.started(QUERY, "north")
+    states.started(QUERY, "north")
     assert get(exporter, "/healthz") == (200, "ok\n")
-    board.ended(RUN, QUERY, None)
+    states.ended(RUN, QUERY, None)
     assert get(exporter, "/healthz") == (200, "ok\n")
-    assert board.queries() == []
+    assert states.queries() == []
     exporter.close()
 
 
 def test_an_end_of_a_python_process_is_explained() -> None:
     """Java says no more than java.io.EOFException."""
-    board = noted(behind(60, 0, 7))
-    said = board.ended(RUN, QUERY, "java.io.EOFException\n\tat java.lang")
+    states = noted(behind(60, 0, 7))
+    said = states.ended(RUN, QUERY, "java.io.EOFException\n\tat java.lang")
     assert said is not None
     assert "java.io.EOFException: a Python process" in said
-    assert board.failures() == [said]
-    assert board.ended("of another source", "other", "java.io.EOFException") is None
+    assert states.failures() == [said]
+    assert states.ended("of another source", "other", "java.io.EOFException") is None
 
 
 def test_another_path_says_what_there_is(exporter: Exporter) -> None:
@@ -139,10 +139,10 @@ def test_another_path_says_what_there_is(exporter: Exporter) -> None:
 
 def test_a_port_that_is_taken_is_an_error(exporter: Exporter) -> None:
     with pytest.raises(MetricsError, match=f"{exporter.port}: .*or 0 for one that is free"):
-        Exporter(Board(), "127.0.0.1", exporter.port)
+        Exporter(QueryStates(), "127.0.0.1", exporter.port)
 
 
 def test_a_partition_is_behind_by_records_and_by_their_age() -> None:
-    board = noted(behind(60, 0, 7), behind(100, 10, 8))
-    (lag,) = board.lags(1795476010 + 5)
+    states = noted(behind(60, 0, 7), behind(100, 10, 8))
+    (lag,) = states.lags(1795476010 + 5)
     assert (lag.query, lag.records, lag.seconds) == ("north", 40, 15)

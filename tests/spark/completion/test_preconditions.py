@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kohort.spark.completion import batch_done
-from kohort.spark.completion.control import LISTENING, Word, application_directory, say
+from kohort.spark.completion.control import LISTENING, BatchDone, application_directory, notify
 from kohort.spark.completion.sinks import REFUSED, SinkError, directory_digest
 from kohort.spark.source import exclusive
 from kohort.spark.source.exclusive import ExclusiveGroupError
@@ -47,8 +47,8 @@ def tell(
 ) -> None:
     """Say what the listener says when the query's open batch is over."""
     assert query.open is not None
-    word = Word("run", query.open["batch"], query.open, is_stateful, sink, refusal, checkpoint)
-    say([query.reader.driver._control.directory], word)
+    word = BatchDone("run", query.open["batch"], query.open, is_stateful, sink, refusal, checkpoint)
+    notify([query.reader.driver._control.directory], word)
 
 
 def first_batch(query: PlayedQuery) -> PlayedQuery:
@@ -245,7 +245,7 @@ def test_a_batch_of_which_nothing_is_heard_is_not_committed_beside_others(
     bootstrap: str, topic: str, start: Start, listener: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listener is one of another session: what the sink has made of the batch is not known."""
-    monkeypatch.setattr(batch_done, "WORD_WAIT_S", 0.1)
+    monkeypatch.setattr(batch_done, "MESSAGE_WAIT_S", 0.1)
     produce(bootstrap, topic, TEN)
     north, south = first_batch(start(**UNSEEN)), start(kafka__client__id="south")
     tell(north, sink=OUT)

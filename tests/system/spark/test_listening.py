@@ -96,7 +96,7 @@ def word(batch: int, *, is_stateful: bool = False) -> dict[str, object]:
     return {
         "batch": batch,
         "is_stateful": is_stateful,
-        "is_listened": True,
+        "has_listener": True,
         "was_committed": True,
     }
 
@@ -352,5 +352,5 @@ def test_this_process_is_no_source(spark: SparkSession) -> None:
     application = application_of_this_process()
     assert application is not None
     assert control.directory not in sources_in(application)
-    assert not control.is_listened
+    assert not control.has_listener
     control.close()

@@ -165,7 +165,7 @@ class History:
 def test_nothing_is_lost(
     tmp_path: Path, protocol: str, names: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_member, "LAST_WORD_WAIT_S", 0.5)
+    monkeypatch.setattr(source_member, "LAST_MESSAGE_WAIT_S", 0.5)
     chance = Random(f"{protocol} {names} {seed}")
     with EmbeddedBroker(tmp_path, group_consumer_heartbeat_interval_ms=100) as broker:
         broker.create_topic(TOPIC, 4)

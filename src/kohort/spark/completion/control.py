@@ -2,8 +2,8 @@
 
 Spark starts the process of a source as a child of the driver's JVM and tells it nothing about the
 query. So they use a directory that is named after the JVM: each source creates a subdirectory, the
-application's listener leaves a mark, and writes words about finished batches there. The directory
-is private to the user, because the words decide what is committed to the group.
+application's listener leaves a mark, and writes messages about finished batches there. The
+directory is private to the user, because the messages decide what is committed to the group.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ log = logging.getLogger("kohort.spark")
 
 FREEZE = "freeze"
 DRAINED = "drained"
-EXCUSE = "excuse"
+NOT_DRAINED = "not-drained"
 LISTENING = "listening"
 SOURCE = "source-"
-WORD = "word-"
+DONE = "done-"
 # Two changes of a directory within one tick of the kernel's clock get the same timestamp.
 CLOCK_TICK_NS = 50_000_000
-# After this many batches without a word the query has no listener; a few words may just be late.
-UNANNOUNCED_MAX = 3
+# After this many batches without a message the query has no listener; a few may just be late.
+UNREPORTED_MAX = 3
 
 
 class ControlError(KohortError):
     """The directory shared by an application and its sources is not safe or cannot be created."""
 
 
-class Word(Struct, frozen=True):
+class BatchDone(Struct, frozen=True):
     """A message of the application's listener: a batch is in the sink and in Spark's commit log.
 
     Attributes:
@@ -67,7 +67,7 @@ class Word(Struct, frozen=True):
     checkpoint: str = ""
 
 
-class Excuse(Struct, frozen=True):
+class NotDrained(Struct, frozen=True):
     """Why a frozen source is not drained.
 
     Attributes:
@@ -84,10 +84,10 @@ class Control:
 
     def __init__(self) -> None:
         self._application: Path | None = None
-        self._words: list[tuple[int, Word]] = []
+        self._messages: list[tuple[int, BatchDone]] = []
         self._read_at: tuple[int, int] = (-1, 0)
-        self._unannounced = 0
-        self._excuse: Excuse | None = None
+        self._unreported = 0
+        self._not_drained: NotDrained | None = None
         try:
             self._application = application_directory(os.getppid())
             _remove_left_behind(self._application.parent)
@@ -131,61 +131,61 @@ class Control:
         """Report that no batch is open and none will be."""
         (self.directory / DRAINED).touch()
 
-    def excuse(self, excuse: Excuse) -> None:
+    def report_not_drained(self, reason: NotDrained) -> None:
         """Report why the source is not drained."""
-        if excuse != self._excuse:
-            write_whole(self.directory / EXCUSE, json.dumps(asdict(excuse)))
-            self._excuse = excuse
+        if reason != self._not_drained:
+            write_whole(self.directory / NOT_DRAINED, json.dumps(asdict(reason)))
+            self._not_drained = reason
 
     @property
-    def is_listened(self) -> bool:
+    def has_listener(self) -> bool:
         """Whether the application has a listener that reports finished batches."""
         return (
             self._application is not None
-            and self._unannounced < UNANNOUNCED_MAX
+            and self._unreported < UNREPORTED_MAX
             and (self._application / LISTENING).exists()
         )
 
     def count_finished(self) -> None:
-        """Count a batch that Spark itself has shown to be finished, which a word should report.
+        """Count a batch that Spark itself has shown to be finished, which a message should report.
 
         A listener belongs to a session, and sources see only that the application has one: it may
         belong to another session, or to a stopped one.
         """
-        if not self.is_listened:
+        if not self.has_listener:
             return
-        self._unannounced = 0 if self.word() else self._unannounced + 1
-        if self._unannounced == UNANNOUNCED_MAX:
+        self._unreported = 0 if self.last_done() else self._unreported + 1
+        if self._unreported == UNREPORTED_MAX:
             log.warning(
                 "%d batches are over, of which the listener of kohort.spark.install has said "
                 "nothing: it is one of another session. Call install(spark) with the session that "
                 "starts the query; until then a finished batch looks open until the next trigger",
-                UNANNOUNCED_MAX,
+                UNREPORTED_MAX,
             )
 
-    def word(self) -> Word | None:
-        """Return the listener's last word; cheap, as it checks one directory."""
-        self._read_words()
-        return self._words[-1][1] if self._words else None
+    def last_done(self) -> BatchDone | None:
+        """Return the listener's last message; cheap, as it checks one directory."""
+        self._read_messages()
+        return self._messages[-1][1] if self._messages else None
 
-    def word_about(self, end: OffsetJson) -> Word | None:
-        """Return the listener's word about the batch `end`, None if there is none yet.
+    def done_of(self, end: OffsetJson) -> BatchDone | None:
+        """Return the listener's message about the batch `end`, None if there is none yet.
 
-        Prefer it to `word`: while the listener does not know which source belongs to a query, it
-        tells every source of the application.
+        Prefer it to `last_done`: while the listener does not know which source belongs to a query,
+        it tells every source of the application.
         """
-        self._read_words()
-        return next((word for _, word in self._words if word.end == end), None)
+        self._read_messages()
+        return next((done for _, done in self._messages if done.end == end), None)
 
-    def refused(self, nonce: str) -> Word | None:
-        """Return the word that refuses a batch of a query, None if there is none.
+    def refused(self, nonce: str) -> BatchDone | None:
+        """Return the message that refuses a batch of a query, None if there is none.
 
         Args:
             nonce: Identifies the query's checkpoint, and so the query.
         """
-        self._read_words()
-        of_query = (word for _, word in self._words if nonce and word.end.get("nonce") == nonce)
-        return next((word for word in of_query if word.refusal), None)
+        self._read_messages()
+        of_query = (done for _, done in self._messages if nonce and done.end.get("nonce") == nonce)
+        return next((done for done in of_query if done.refusal), None)
 
     def others(self, mark: str) -> dict[Path, int]:
         """Return the files `mark` of the application's other sources, and when they changed."""
@@ -200,7 +200,7 @@ class Control:
         """Remove the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _read_words(self) -> None:
+    def _read_messages(self) -> None:
         try:
             changed = self.directory.stat().st_mtime_ns
         except OSError:  # closed meanwhile
@@ -209,7 +209,7 @@ class Control:
         if changed == last and read_at - changed > CLOCK_TICK_NS:
             return
         self._read_at = (changed, time.time_ns())
-        self._words = sorted(_words(self.directory), key=lambda said: said[0])
+        self._messages = sorted(_messages(self.directory), key=lambda read: read[0])
 
 
 def application_of_this_process() -> Path | None:
@@ -255,7 +255,7 @@ def application_directory(jvm: int, folder: str | None = None) -> Path:
 
 
 def sources_in(application: Path) -> list[Path]:
-    """Return the directories of an application's sources, for `say` and `freeze`.
+    """Return the directories of an application's sources, for `notify` and `freeze`.
 
     Args:
         application: What `application_directory` has returned.
@@ -265,16 +265,16 @@ def sources_in(application: Path) -> list[Path]:
     return []
 
 
-def say(sources: Iterable[Path], word: Word) -> None:
+def notify(sources: Iterable[Path], done: BatchDone) -> None:
     """Tell sources that a batch is finished.
 
     Args:
         sources: Their directories; one whose query has ended meanwhile is skipped.
-        word: The message.
+        done: The message.
     """
-    text = json.dumps(asdict(word))
+    text = json.dumps(asdict(done))
     for source in sources:
-        write_whole(source / f"{WORD}{word.run_id}", text)
+        write_whole(source / f"{DONE}{done.run_id}", text)
 
 
 def freeze(source: Path) -> None:
@@ -298,15 +298,15 @@ def is_drained(source: Path) -> bool:
     return (source / DRAINED).exists()
 
 
-def excuse_of(source: Path) -> Excuse | None:
+def why_not_drained(source: Path) -> NotDrained | None:
     """Return why a frozen source is not drained yet, None while it gives no reason."""
     with contextlib.suppress(FileNotFoundError):
-        return Excuse(**json.loads((source / EXCUSE).read_text()))
+        return NotDrained(**json.loads((source / NOT_DRAINED).read_text()))
     process = source.name.removeprefix(SOURCE).partition("-")[0]
     try:
         os.kill(int(process), 0)
     except ProcessLookupError:
-        return Excuse(f"the source's process {process} has ended", is_final=True)
+        return NotDrained(f"the source's process {process} has ended", is_final=True)
     except PermissionError:  # it runs as another user
         pass
     return None
@@ -334,11 +334,11 @@ def _digest(start: OffsetJson) -> str:
     return hashlib.sha256(json.dumps(start, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _words(directory: Path) -> Iterator[tuple[int, Word]]:
-    for file in directory.glob(f"{WORD}*"):
+def _messages(directory: Path) -> Iterator[tuple[int, BatchDone]]:
+    for file in directory.glob(f"{DONE}*"):
         with contextlib.suppress(FileNotFoundError):
-            said = json.loads(file.read_text())
-            yield file.stat().st_mtime_ns, Word(**said)
+            read = json.loads(file.read_text())
+            yield file.stat().st_mtime_ns, BatchDone(**read)
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -17,13 +17,13 @@ from kohort.spark.checkpoint.manifest import OffsetJson
 from kohort.spark.completion.control import (
     Control,
     application_of_this_process,
-    excuse_of,
     freeze,
     freeze_after,
     is_drained,
     is_drained_after,
     is_unique,
     sources_in,
+    why_not_drained,
 )
 from kohort.spark.completion.progress import source_reports
 
@@ -62,7 +62,7 @@ def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
     told = -1
     try:
         while query.isActive and not _is_drained(query):
-            told = _say_what_is_over(query, told)
+            told = _notify_sources(query, told)
             _refuse_what_will_not_come(query)
             if time.monotonic() > deadline:
                 raise DrainError(_too_late(query, timeout_s))
@@ -91,7 +91,7 @@ def _refuse_its_own_batch(query: StreamingQuery) -> None:
         )
 
 
-def _say_what_is_over(query: StreamingQuery, told: int) -> int:
+def _notify_sources(query: StreamingQuery, told: int) -> int:
     """Tell the sources that a batch is finished if no listener does.
 
     Spark itself tells them at the next trigger, which may be an hour away.
@@ -110,8 +110,8 @@ def _say_what_is_over(query: StreamingQuery, told: int) -> int:
     application = application_of_this_process()
     if last is None or last.batchId == told or session is None or application is None:
         return told
-    if not listener.hears(query):  # a second word about a batch would hide the first
-        listener.BatchListener(session, application).tell(last)
+    if not listener.has_listener(query):  # a second message about a batch would hide the first
+        listener.BatchListener(session, application).notify(last)
     return int(last.batchId)
 
 
@@ -122,10 +122,10 @@ def _refuse_what_will_not_come(query: StreamingQuery) -> None:
         DrainError: A source has failed since its last batch; Spark would only notice at the next
             trigger.
     """
-    for excuse in map(excuse_of, _controls(query)):
-        if excuse is not None and excuse.is_final and query.isActive:
+    for reason in map(why_not_drained, _controls(query)):
+        if reason is not None and reason.is_final and query.isActive:
             raise DrainError(
-                f"{query.name or query.id}: {excuse.why}. The query is stopped; records "
+                f"{query.name or query.id}: {reason.why}. The query is stopped; records "
                 "that are not committed are read again when it starts"
             )
 
@@ -137,10 +137,11 @@ def _too_late(query: StreamingQuery, timeout_s: float) -> str:
             f"{name}: the open batch took longer than {timeout_s:g} s; it is cancelled now, and "
             "read again when the query starts. Set timeout_s to more than a batch takes"
         )
-    excuses = [excuse.why for excuse in map(excuse_of, _controls(query)) if excuse is not None]
+    found = map(why_not_drained, _controls(query))
+    reasons = [reason.why for reason in found if reason is not None]
     return (
         f"{name}: its source has not confirmed within {timeout_s:g} s that all is committed to the "
-        f"group, although no batch is open ({'; '.join(excuses) or 'the source says nothing'}). "
+        f"group, although no batch is open ({'; '.join(reasons) or 'the source says nothing'}). "
         "The query is stopped; records that are not committed are read again when it starts"
     )
 

@@ -111,7 +111,7 @@ class QueryState(Struct):
     clocks: dict[tuple[str, TopicPartition], LagClock] = field(default_factory=dict)
 
 
-class Board:
+class QueryStates:
     """The queries of this process that have a kohort source; may be used from any thread."""
 
     def __init__(self) -> None:

@@ -24,14 +24,14 @@ from pyspark.sql.streaming.listener import (
 from kohort.errors import KohortError
 from kohort.spark.completion.control import (
     LISTENING,
+    BatchDone,
     ControlError,
-    Word,
     application_of_this_process,
     is_unique,
-    say,
+    notify,
     sources_in,
 )
-from kohort.spark.completion.lag import Board
+from kohort.spark.completion.lag import QueryStates
 from kohort.spark.completion.metrics import Exporter, MetricsError
 from kohort.spark.completion.progress import SourceReport, source_reports
 from kohort.spark.completion.sink_watch import SinkWatch, Verdict, checkpoint_of
@@ -92,16 +92,16 @@ class BatchListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
         """Record that the query runs, perhaps again; no batch is finished."""
-        _board.started(str(event.id), event.name)
+        _states.started(str(event.id), event.name)
         _sinks.started(str(event.runId), checkpoint_of(self._spark, str(event.id)))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
         """Tell the source that a batch is in the sink and in Spark's commit log."""
-        reports = self.tell(event.progress)
+        reports = self.notify(event.progress)
         if reports:
-            _board.note(event.progress, reports)
+            _states.note(event.progress, reports)
 
-    def tell(self, progress: StreamingQueryProgress) -> list[SourceReport]:
+    def notify(self, progress: StreamingQueryProgress) -> list[SourceReport]:
         """Tell the sources of a query that the batch of a progress report is finished.
 
         Returns:
@@ -111,7 +111,7 @@ class BatchListener(StreamingQueryListener):
         if reports:
             verdict = self._look(progress)
             for report in reports:
-                self._tell(progress, report, verdict)
+                self._notify(progress, report, verdict)
         return reports
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
@@ -119,7 +119,7 @@ class BatchListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
         """Tell the source nothing: a failed batch is not finished."""
-        failure = _board.ended(str(event.runId), str(event.id), event.exception)
+        failure = _states.ended(str(event.runId), str(event.id), event.exception)
         if failure is not None:
             log.error("%s", failure)
         _sinks.ended(str(event.runId))
@@ -134,10 +134,10 @@ class BatchListener(StreamingQueryListener):
             log.error("query %s: %s", progress.name or query, verdict.refusal)
         return verdict
 
-    def _tell(
+    def _notify(
         self, progress: StreamingQueryProgress, report: SourceReport, verdict: Verdict
     ) -> None:
-        word = Word(
+        done = BatchDone(
             str(progress.runId),
             progress.batchId,
             report.end,
@@ -147,9 +147,9 @@ class BatchListener(StreamingQueryListener):
             verdict.checkpoint,
         )
         if report.control is not None:
-            say([report.control], word)
+            notify([report.control], done)
         elif is_unique(report.end):  # a replayed batch: its source is not known
-            say(sources_in(self._application), word)
+            notify(sources_in(self._application), done)
         else:
             log.info(
                 "batch %d of %s was repeated from a checkpoint of an older version, which nothing "
@@ -161,7 +161,7 @@ class BatchListener(StreamingQueryListener):
 
 # The state of all queries of this process, and the listeners of all sessions.
 _installed: dict[str, Listening] = {}
-_board = Board()
+_states = QueryStates()
 _sinks = SinkWatch()
 _exporters: list[Exporter] = []
 
@@ -229,7 +229,7 @@ def present_session() -> SparkSession | None:
     return SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001  # of another thread
 
 
-def hears(query: StreamingQuery) -> bool:
+def has_listener(query: StreamingQuery) -> bool:
     """Whether the session that has started a query has a listener."""
     wrapper = getattr(query, "_jsq", None)  # a query of Spark Connect has none
     return wrapper is not None and str(wrapper.sparkSession().sessionUUID()) in _installed
@@ -238,7 +238,7 @@ def hears(query: StreamingQuery) -> bool:
 def _serve(host: str, port: int) -> None:
     """Serve the metrics of all sessions, unless they are already served there."""
     if not _exporters:
-        _exporters.append(Exporter(_board, host, port))
+        _exporters.append(Exporter(_states, host, port))
     elif _exporters[0].asked != (host, port):
         raise MetricsError(
             f"this process serves its metrics at {':'.join(map(str, _exporters[0].asked))}, for "

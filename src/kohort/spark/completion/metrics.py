@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 from kohort.errors import KohortError
-from kohort.spark.completion.lag import Board
+from kohort.spark.completion.lag import QueryStates
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -28,7 +28,7 @@ class Exporter:
     """Serves `/metrics` and `/healthz` until it is closed.
 
     Args:
-        board: The state of the queries.
+        states: The state of the queries.
         host: Address to listen on.
         port: Port to listen on, 0 for any free port.
 
@@ -36,9 +36,9 @@ class Exporter:
         MetricsError: prometheus_client is not installed, or the port is taken.
     """
 
-    def __init__(self, board: Board, host: str, port: int) -> None:
+    def __init__(self, states: QueryStates, host: str, port: int) -> None:
         self.asked = (host, port)
-        self._server = _server(board, host, port)
+        self._server = _server(states, host, port)
         threading.Thread(
             target=self._server.serve_forever, name="kohort-metrics", daemon=True
         ).start()
@@ -54,15 +54,15 @@ class Exporter:
         self._server.server_close()
 
 
-class BoardCollector:
+class QueryCollector:
     """Turns the state of queries into Prometheus metrics.
 
     Args:
-        board: The state of the queries.
+        states: The state of the queries.
     """
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, states: QueryStates) -> None:
+        self._states = states
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
@@ -83,7 +83,7 @@ class BoardCollector:
             "Age of the first unread record of the partition (estimated).",
             labels=PARTITION,
         )
-        for lag in self._board.lags(time.time()):
+        for lag in self._states.lags(time.time()):
             topic, partition = lag.partition
             labels = (lag.query, lag.operator, topic, str(partition))
             records.add_metric(labels, lag.records)
@@ -110,7 +110,7 @@ class BoardCollector:
         rows = CounterMetricFamily(
             "kohort_spark_records", "Records in finished batches.", labels=QUERY
         )
-        for query in self._board.queries():
+        for query in self._states.queries():
             duration.add_metric((query.name,), query.batch_seconds)
             began.add_metric((query.name,), query.last_batch_s)
             batches.add_metric((query.name,), query.batches)
@@ -133,7 +133,7 @@ class BoardCollector:
             "Time that the query's triggers have waited for rebalances.",
             labels=SOURCE,
         )
-        for query in self._board.queries():
+        for query in self._states.queries():
             for report in query.sources:
                 labels = (query.name, report.manifest.operator)
                 owned.add_metric(labels, len(report.positions))
@@ -143,7 +143,7 @@ class BoardCollector:
         yield from (owned, epoch, waited)
 
 
-def _server(board: Board, host: str, port: int) -> ThreadingHTTPServer:
+def _server(states: QueryStates, host: str, port: int) -> ThreadingHTTPServer:
     try:
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import choose_encoder
@@ -152,7 +152,7 @@ def _server(board: Board, host: str, port: int) -> ThreadingHTTPServer:
             'metrics need the package prometheus_client: pip install "kohort[metrics]"'
         ) from error
     registry = CollectorRegistry()
-    registry.register(BoardCollector(board))
+    registry.register(QueryCollector(states))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the name is http.server's
@@ -161,7 +161,7 @@ def _server(board: Board, host: str, port: int) -> ThreadingHTTPServer:
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._answer(HTTPStatus.OK, encode(registry), content_type)
             elif path == "/healthz":
-                failures = board.failures()
+                failures = states.failures()
                 status = HTTPStatus.SERVICE_UNAVAILABLE if failures else HTTPStatus.OK
                 self._answer(status, "\n".join([*failures, ""] if failures else ["ok\n"]).encode())
             else:

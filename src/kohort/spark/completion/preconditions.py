@@ -2,8 +2,8 @@
 
 Two kinds of queries fail silently: one whose file sink skips batches, and one that keeps state
 while another member reads a part of its keys. Both are detected after a batch and before its
-commit, from the words of the listener of `kohort.spark.install`. Without a listener, a query must
-not share its group.
+commit, from the messages of the listener of `kohort.spark.install`. Without a listener, a query
+must not share its group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kohort.spark.checkpoint.manifest import Manifest
-    from kohort.spark.completion.batch_done import Signs
+    from kohort.spark.completion.batch_done import Completion
     from kohort.spark.source.member import SourceMember
     from kohort.spark.source.position_resolver import PositionResolver
     from kohort.types import TopicPartition
@@ -41,13 +41,15 @@ class Guard:
 
     Args:
         options: The query's options.
-        signs: The listener's words.
+        completion: The listener's messages.
         resolver: Has the topics and the group's committed offsets.
     """
 
-    def __init__(self, options: SourceOptions, signs: Signs, resolver: PositionResolver) -> None:
+    def __init__(
+        self, options: SourceOptions, completion: Completion, resolver: PositionResolver
+    ) -> None:
         self._options = options
-        self._signs = signs
+        self._completion = completion
         self._resolver = resolver
         self._began_ms = int(time.time() * 1000)
         self._lock = threading.Lock()
@@ -85,7 +87,7 @@ class Guard:
 
     @property
     def _is_blind(self) -> bool:
-        return self._options.group_mode == "member" and self._signs.is_blind
+        return self._options.group_mode == "member" and self._completion.is_blind
 
     def _check_others(self, member: SourceMember) -> None:
         check_no_others(self._options, str(member.report()["member"]))
@@ -118,11 +120,11 @@ class Guard:
                 raise self._refused
 
     def _check_sink(self, member: SourceMember) -> None:
-        sink = self._signs.sink
+        sink = self._completion.sink
         if self._options.group_mode == "none":
             self._check_checkpoint()
-        if self._signs.refusal:
-            raise SinkError(self._signs.refusal)
+        if self._completion.refusal:
+            raise SinkError(self._completion.refusal)
         if self._shares(member) and self._is_blind:
             self._check_others(member)
         if not sink or self._options.group_mode != "member":
@@ -141,7 +143,7 @@ class Guard:
 
     def _check_checkpoint(self) -> None:
         """Without a group, store a refusal in the checkpoint, which marks the batch finished."""
-        checkpoint, refusal = self._signs.checkpoint, self._signs.refusal
+        checkpoint, refusal = self._completion.checkpoint, self._completion.refusal
         if not checkpoint or (self._has_looked and not refusal):
             return
         self._has_looked = True
@@ -181,7 +183,7 @@ class Guard:
     def _check_alone(self, member: SourceMember) -> None:
         if self._options.group_mode != "member":
             return
-        if self._signs.is_stateful and not member.is_exclusive:
+        if self._completion.is_stateful and not member.is_exclusive:
             check_owner(self._options, "the query keeps state, which does not move with partitions")
             member.be_exclusive()
         elif member.is_exclusive and self._shares(member):

@@ -88,12 +88,12 @@ def region_options(values: Values) -> RegionOptions | None:
         raise OptionError(f"{NAME}: {problem}")
     return RegionOptions(
         name=name,
-        mode=values.word("regionMode", MODES) or "periodic",
+        mode=values.choice("regionMode", MODES) or "periodic",
         period_ms=_duration_ms(values, "regionPeriod", 5_000),
         drain_timeout_ms=_duration_ms(values, "regionDrainTimeout", 10_000),
         reset_timeout_ms=_duration_ms(values, "regionResetTimeout", 30_000),
         max_resets=values.number("regionMaxResets") or 10,
-        rebalance=values.word("regionRebalance", REBALANCES) or "checkpoint",
+        rebalance=values.choice("regionRebalance", REBALANCES) or "checkpoint",
         replication_factor=values.number("regionReplicationFactor"),
     )
 

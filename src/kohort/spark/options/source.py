@@ -252,7 +252,8 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
         starting_offsets=values.offsets(start) if start == STARTS[2] else None,
         starting_timestamp=values.timestamp(start) if start == STARTS[0] else None,
         starting_offsets_by_timestamp=values.timestamps(start) if start == STARTS[1] else None,
-        starting_strategy=values.word("startingOffsetsByTimestampStrategy", STRATEGIES) or "error",
+        starting_strategy=values.choice("startingOffsetsByTimestampStrategy", STRATEGIES)
+        or "error",
         ending_offsets=values.offsets(end) if end == ENDS[2] else None,
         ending_timestamp=values.timestamp(end) if end == ENDS[0] else None,
         ending_offsets_by_timestamp=values.timestamps(end) if end == ENDS[1] else None,
@@ -265,7 +266,7 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
         include_headers=values.flag("includeHeaders", default=False),
         columns=values.names("columns") if "columns" in values else None,
         group_mode=_group_mode(values),
-        positions=values.word("positions", POSITIONS),
+        positions=values.choice("positions", POSITIONS),
         exclusive=values.flag("exclusive", default=False),
         checkpoint_location=values.text("checkpointLocation"),
         commit_metadata=values.text("commitMetadata"),
@@ -342,7 +343,7 @@ def _selection(
 
 def _group_mode(values: Values) -> GroupMode:
     """Return the group mode; a member cannot choose its partitions."""
-    given = values.word("groupMode", GROUP_MODES)
+    given = values.choice("groupMode", GROUP_MODES)
     return given or ("commitOnly" if "assign" in values else "member")
 
 

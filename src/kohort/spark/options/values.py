@@ -13,8 +13,8 @@ from kohort.types import TopicPartition
 EARLIEST = -2
 LATEST = -1
 
-# Where to start or end: a word for all partitions, or an offset (or -2, -1) for some. `committed`
-# is the group's offset.
+# Where to start or end: a keyword for all partitions, or an offset (or -2, -1) for some.
+# `committed` is the group's offset.
 Offsets: TypeAlias = Literal["earliest", "latest", "committed"] | Mapping[TopicPartition, int]
 # Milliseconds since 1970, or -1 (latest) and -2 (earliest), as in Spark's own source.
 Timestamps: TypeAlias = Mapping[TopicPartition, int]
@@ -29,7 +29,7 @@ _UNITS = {
     "h": 3_600_000,
     "d": 86_400_000,
 }
-_WORDS: Mapping[str, tuple[Literal["earliest", "latest", "committed"], ...]] = {
+_KEYWORDS: Mapping[str, tuple[Literal["earliest", "latest", "committed"], ...]] = {
     "startingOffsets": ("earliest", "latest", "committed"),
     "endingOffsets": ("latest",),
 }
@@ -38,7 +38,7 @@ _TIMES_LIKE = '{"topic":{"0":1700000000000}}'
 _ASSIGN_LIKE = '{"topic":[0,1]}'
 
 T = TypeVar("T")
-Word = TypeVar("Word", bound=str)
+Choice = TypeVar("Choice", bound=str)
 
 
 class OptionError(ConfigError):
@@ -89,8 +89,8 @@ class Values:
             raise OptionError(f"{name} must be true or false, not {text!r}")
         return text.lower() == "true"
 
-    def word(self, name: str, words: Collection[Word]) -> Word | None:
-        """Return one of some words, spelled as in `words`.
+    def choice(self, name: str, choices: Collection[Choice]) -> Choice | None:
+        """Return one of `choices`, spelled as there.
 
         Raises:
             OptionError: The value is none of them.
@@ -98,9 +98,9 @@ class Values:
         text = self._given(name)
         if text is None:
             return None
-        found = next((word for word in words if word.lower() == text.lower()), None)
+        found = next((each for each in choices if each.lower() == text.lower()), None)
         if found is None:
-            raise OptionError(f"{name} must be one of {', '.join(words)}, not {text!r}")
+            raise OptionError(f"{name} must be one of {', '.join(choices)}, not {text!r}")
         return found
 
     def duration_ms(self, name: str, default: int) -> int:
@@ -124,7 +124,7 @@ class Values:
         return tuple(each.strip() for each in text.split(",") if each.strip())
 
     def offsets(self, name: str) -> Offsets | None:
-        """Return a word or offsets by partition.
+        """Return a keyword or offsets by partition.
 
         Raises:
             OptionError: It is neither.
@@ -132,11 +132,11 @@ class Values:
         text = self._given(name)
         if text is None:
             return None
-        words = _WORDS[name]
-        for word in words:
-            if text.lower() == word:
-                return word
-        kinds = f"{', '.join(words)} or JSON like {_OFFSETS_LIKE}"
+        keywords = _KEYWORDS[name]
+        for keyword in keywords:
+            if text.lower() == keyword:
+                return keyword
+        kinds = f"{', '.join(keywords)} or JSON like {_OFFSETS_LIKE}"
         least = EARLIEST if name == "startingOffsets" else LATEST
         found = self._json(name, text, kinds, _by_partition)
         for partition, offset in found.items():

@@ -25,7 +25,7 @@ from kohort.region.errors import RegionError, RegionQueryError
 from kohort.region.settings import member_config
 from kohort.region.worker import Worker, WorkerConfig
 from kohort.spark.checkpoint.manifest import Manifest, OffsetJson, Range, by_topic, trim
-from kohort.spark.completion.control import Control, Excuse
+from kohort.spark.completion.control import Control, NotDrained
 from kohort.spark.environment import log_like_spark
 from kohort.spark.options.checks import check_stream_options
 from kohort.spark.options.region import start_position
@@ -333,7 +333,9 @@ class RegionDriver:
         return True
 
     def _fail(self, error: Exception) -> None:
-        self._control.excuse(Excuse(f"{type(error).__name__}: {error}", is_final=True))
+        self._control.report_not_drained(
+            NotDrained(f"{type(error).__name__}: {error}", is_final=True)
+        )
         if self._operator is None:
             self._failure = error
         else:

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from kohort.region.errors import RegionQueryError
 from kohort.spark.checkpoint.manifest import Manifest
-from kohort.spark.completion.control import excuse_of, sources_in, write_whole
+from kohort.spark.completion.control import sources_in, why_not_drained, write_whole
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ class OpenBatch:
         for source in sources_in(application):
             if (source / f"{_OFFER}{_key(batch)}").exists():
                 # A killed process leaves its files, and Spark repeats the batch in the next run.
-                excuse = excuse_of(source)
-                is_gone = excuse is not None and excuse.is_final
+                reason = why_not_drained(source)
+                is_gone = reason is not None and reason.is_final
                 return None if is_gone else OpenBatch(source, batch)
         return None
 
@@ -180,11 +180,11 @@ class OpenBatch:
         return bool(json.loads(answer.read_text()))
 
     def _check_source(self) -> None:
-        excuse = excuse_of(self._source)
-        if (excuse is not None and excuse.is_final) or not self._source.exists():
+        reason = why_not_drained(self._source)
+        if (reason is not None and reason.is_final) or not self._source.exists():
             raise RegionQueryError(
                 f"operator {self._batch.operator} of region {self._batch.region} ended before it "
-                f"took batch {self._batch.batch} over ({excuse.why if excuse else 'it has left'}). "
+                f"took batch {self._batch.batch} over ({reason.why if reason else 'it has left'}). "
                 "Start the query again: the region goes on behind its last checkpoint"
             )
 

@@ -23,7 +23,7 @@ from kohort.spark.checkpoint.manifest import (
     by_topic,
     trim,
 )
-from kohort.spark.completion.batch_done import Signs
+from kohort.spark.completion.batch_done import Completion
 from kohort.spark.completion.control import Control
 from kohort.spark.completion.preconditions import Guard
 from kohort.spark.completion.sinks import SinkError
@@ -81,17 +81,17 @@ class QueryDriver:
             raise
         self._control = Control()
         self._siblings = Siblings(self._control, options)
-        self._signs = Signs(self._control, _checkpoint_log(options))
+        self._completion = Completion(self._control, _checkpoint_log(options))
         self._progress = Progress(options.operator, uuid.uuid4().hex)
         self._progress.is_committing = options.group_mode != "none"
         self._progress.text = options.commit_metadata or ""
-        self._guard = Guard(options, self._signs, self._resolver)
+        self._guard = Guard(options, self._completion, self._resolver)
         self._member = SourceMember(
             self._consumer,
             lookup.subscription,
             self._progress,
             self._orphaned,
-            self._signs,
+            self._completion,
             options.group_mode,
             lambda: self._guard.check(self._member),
         )
@@ -136,7 +136,7 @@ class QueryDriver:
 
     def _say_what_tells(self) -> None:
         """Warn at start if the query must not share its group."""
-        if self._signs.can_tell or self._options.group_mode != "member":
+        if self._completion.has_source or self._options.group_mode != "member":
             return
         log.info(
             "query %s cannot share group %s: its source cannot tell when a batch is finished, or "
@@ -283,13 +283,13 @@ class QueryDriver:
         self._resolver.learn(finished)
         is_ours = finished == self._offered or (finished == self._repeated and finished.nonce)
         if is_ours and finished != self._heard:  # an idle query is asked again and again
-            self._member.hear(finished)
+            self._member.await_message(finished)
             self._heard = finished
         try:
             self._guard.check(self._member)
         except SinkError:
             if is_ours:  # Spark's checkpoint marks it as finished
-                self._signs.end(finished)
+                self._completion.end(finished)
             raise
         self._member.finish(finished, COMMIT_WAIT_S)
 

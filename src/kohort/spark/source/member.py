@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import BrokerUnavailableError, KafkaError, KohortError
 from kohort.spark.checkpoint.manifest import Manifest
-from kohort.spark.completion.batch_done import Signs
+from kohort.spark.completion.batch_done import Completion
 from kohort.spark.completion.sinks import SinkError
 from kohort.spark.options.source import GroupMode
 from kohort.spark.source.commits import Commits, Outcome
@@ -38,8 +38,8 @@ REST_MS = 500
 LEAVE_TIMEOUT_S = 5.0
 # A group refuses commits while it rebalances: the longest wait of a member that leaves then.
 LAST_COMMIT_WAIT_S = 5.0
-# How long a stopped query waits for a sign that its last batch is finished.
-LAST_WORD_WAIT_S = 5.0
+# How long a stopped query waits for a message that its last batch is finished.
+LAST_MESSAGE_WAIT_S = 5.0
 # How long a query waits at start until the group has accepted or refused its start offsets.
 START_WAIT_S = 2.0
 
@@ -53,7 +53,7 @@ class SourceMember:
         progress: The positions; from now on accessed only under this object's lock.
         on_orphaned: Called once when the parent process is gone, in the member's thread, after the
             member has left the group.
-        signs: Report a finished batch before Spark's next trigger does.
+        completion: Reports a finished batch before Spark's next trigger does.
         mode: Whether to join the group at all (`groupMode`).
         check: Raises when a finished batch must not be committed.
     """
@@ -64,11 +64,11 @@ class SourceMember:
         topics: Sequence[str] | re.Pattern[str],
         progress: Progress,
         on_orphaned: Callable[[], None],
-        signs: Signs,
+        completion: Completion,
         mode: GroupMode = "member",
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        self._signs = signs
+        self._completion = completion
         self._check = check
         self._refusal: KohortError | None = None
         # A refused batch, recorded in the group as soon as the query has joined.
@@ -217,13 +217,13 @@ class SourceMember:
         """
         with self._changed:
             self._progress.check()
-            return None if self._signs.is_frozen else self._progress.offer(ends, limit, least)
+            return None if self._completion.is_frozen else self._progress.offer(ends, limit, least)
 
     def offer_start(self, firsts: Mapping[TopicPartition, int]) -> Manifest | None:
         """Open a batch that says where the query starts, see `Progress.offer_start`."""
         with self._changed:
             self._progress.check()
-            return None if self._signs.is_frozen else self._progress.offer_start(firsts)
+            return None if self._completion.is_frozen else self._progress.offer_start(firsts)
 
     def report(self) -> dict[str, object]:
         """Return a status report of the member."""
@@ -256,9 +256,9 @@ class SourceMember:
                 self._progress.assigned(partitions, -1)
                 self._settled = self._may_note = True
 
-    def hear(self, batch: Manifest) -> None:
+    def await_message(self, batch: Manifest) -> None:
         """Wait a while for the listener to say whether `batch` may be committed."""
-        while self._signs.is_to_come(batch):
+        while self._completion.is_pending(batch):
             with self._changed:
                 self._changed.wait(IDLE_MS / 1000)
 
@@ -291,11 +291,11 @@ class SourceMember:
         """Commit finished batches and leave the group.
 
         Spark may end the process before it asks for the next batch: the last batch is committed if
-        a sign reports its end in time, and is read again otherwise.
+        a message reports its end in time, and is read again otherwise.
         """
-        if self._signs.can_tell:
+        if self._completion.has_source:
             with self._changed:
-                self._wait_for(lambda: not self._progress.has_open_batch, LAST_WORD_WAIT_S)
+                self._wait_for(lambda: not self._progress.has_open_batch, LAST_MESSAGE_WAIT_S)
                 if self._unnoted is not None:
                     self._wait_for(lambda: False, LAST_COMMIT_WAIT_S)
         with self._changed:
@@ -323,7 +323,7 @@ class SourceMember:
                 if self._refusal is not None or self._progress.may_leave(leaving):
                     break
                 self._changed.wait(IDLE_MS / 1000)
-            self._look_for_signs()
+            self._check_completion()
         self._rebalance_wait_s += time.monotonic() - begun
         self._commit()
         with self._changed:
@@ -358,7 +358,7 @@ class SourceMember:
             finally:
                 self._consumer.close(LEAVE_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001  # the query must learn of any error
-            self._signs.excuse(f"{type(error).__name__}: {error}", is_final=True)
+            self._completion.report_not_drained(f"{type(error).__name__}: {error}", is_final=True)
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
@@ -370,7 +370,7 @@ class SourceMember:
             self._subscribe()
         while not self._closing and not self._is_orphan():
             self._pause()
-            self._look_for_signs()
+            self._check_completion()
             self._commit()
             self._let_drain()
             if self._refusal is not None:
@@ -396,11 +396,11 @@ class SourceMember:
             # The client keeps trying, and Spark's thread fails with its own requests.
             log.info("no broker can be reached: %s", error)
 
-    def _look_for_signs(self) -> None:
+    def _check_completion(self) -> None:
         """Close the open batch if finished; Spark may not say so before its next trigger."""
         with self._changed:
             batch = self._progress.open_batch
-        if batch is None or self._refusal is not None or not self._signs.is_over(batch):
+        if batch is None or self._refusal is not None or not self._completion.is_done(batch):
             return
         try:
             self._check()
@@ -422,10 +422,10 @@ class SourceMember:
         """Answer an application that drains the query; the next trigger may be an hour away."""
         with self._changed:  # no batch is offered after the answer
             if (last := self._progress.drained) is not None:
-                self._signs.let_drain(last)
+                self._completion.let_drain(last)
             else:
                 why = self._progress.undrained(self._commits.trouble)
-                self._signs.excuse(why, is_final=self._progress.has_lost)
+                self._completion.report_not_drained(why, is_final=self._progress.has_lost)
 
     def _refuse(self, batch: Manifest, why: KohortError) -> None:
         """Leave the group's offsets at the start of `batch`, which must not be committed.
