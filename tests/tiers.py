@@ -62,7 +62,7 @@ COUNT_RECORDS = frozenset(
         "client/consumer/test_fetcher",
         "client/net/test_garbled",
         "client/consumer/membership/test_groups",
-        "client/consumer/test_handover",
+        "client/consumer/test_poll_waiter",
         "client/consumer/test_iteration",
         "client/test_known_bugs",
         "client/consumer/membership/test_mixed_groups",

@@ -362,6 +362,11 @@ MAY_BE_HIDDEN = "or the client's user may not DESCRIBE it"
 _LONGEST_MESSAGE = 1_000
 
 
+def error_text(error: BaseException | None) -> str:
+    """Return the text of an error; the name of its type where it has none, as `TimeoutError()`."""
+    return str(error) or type(error).__name__
+
+
 def clipped(message: str | None) -> str | None:
     """Return a message short enough for an answer: a name in it may be 32 KiB long."""
     return message if message is None else message[:_LONGEST_MESSAGE]

@@ -35,7 +35,7 @@ class MetricsError(KohortError):
 
 
 class Measured(Protocol):
-    """A client: `Consumer`, `Producer`, `AdminClient` or their asyncio versions."""
+    """A client: `Consumer`, `Producer`, `AdminClient` and their asyncio facades."""
 
     @property
     def client_id(self) -> str:

@@ -20,19 +20,18 @@ from kohort.client.config.definitions import ClientConfig, ProducerConfig
 from kohort.client.consumer.aio import AsyncConsumer
 from kohort.client.consumer.commits.committer import Committer
 from kohort.client.net import connecting
-from kohort.client.net.addresses import Address
 from kohort.client.net.cluster import Cluster
-from kohort.client.net.connecting import connect
+from kohort.client.net.connecting import Address, connect
 from kohort.client.net.connection import Connection
 from kohort.client.net.coordinator import Coordinator
-from kohort.client.net.incidents import Troubles
+from kohort.client.net.incidents import Incidents
 from kohort.client.net.metadata import ClusterMetadata
-from kohort.client.net.refresh_loop import MetadataKeeper
+from kohort.client.net.refresh_loop import RefreshLoop
 from kohort.client.net.security.auth import NoAuthentication
 from kohort.client.net.security.context import Security
 from kohort.client.net.security.tls import Tls
 from kohort.client.producer.aio import AsyncProducer
-from kohort.client.producer.identifying import identity_of
+from kohort.client.producer.init_producer_id import identity_of
 from kohort.errors import BrokerUnavailableError
 from kohort.spark.source.fetch import range_connection
 from kohort.spark.source.fetch.range_connection import BlockingConnection
@@ -202,13 +201,11 @@ async def test_metadata_is_kept_whatever_one_attempt_raises(
         defect()
 
     config = ClientConfig(bootstrap_servers="h:1")
-    keeper = MetadataKeeper(
-        config, refresh, ClusterMetadata, lambda: False, Troubles("consumer test")
-    )
-    keeper.request()
+    loop = RefreshLoop(config, refresh, ClusterMetadata, lambda: False, Incidents("consumer test"))
+    loop.request()
     await defect.again.wait()
-    assert keeper.task is not None
-    keeper.task.cancel()
+    assert loop.task is not None
+    loop.task.cancel()
     assert "consumer test: asking for metadata failed because of a bug" in caplog.text
     assert "RuntimeError: a surprise" in caplog.text
 
@@ -224,7 +221,7 @@ async def test_a_producer_id_is_asked_for_again_whatever_one_attempt_raises(
         return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=0)
 
     cluster = cast(
-        "Cluster", SimpleNamespace(send_any=send_any, troubles=Troubles("producer test"))
+        "Cluster", SimpleNamespace(send_any=send_any, incidents=Incidents("producer test"))
     )
     noted: list[Exception] = []
     config = ProducerConfig(bootstrap_servers="h:1")
@@ -255,7 +252,7 @@ async def test_auto_commit_tries_again_whatever_one_attempt_raises(
 async def test_clients_go_on_once_there_are_descriptors_again(
     shortage: Shortage, tmp_path: Path
 ) -> None:
-    """The shortage ends after the keeper and the search for a producer id have met with it."""
+    """The shortage ends once the refresh loop and the search for a producer id have met it."""
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", 1)
         servers = broker.bootstrap_servers

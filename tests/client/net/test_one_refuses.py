@@ -12,7 +12,7 @@ import pytest
 from kohort import Producer
 from kohort.broker import EmbeddedBroker, Security
 from kohort.client.config.definitions import ClientConfig
-from kohort.client.net.incidents import Troubles
+from kohort.client.net.incidents import Incidents
 from kohort.client.net.metadata import Node
 from kohort.client.net.reachability import Place, Reachability
 from kohort.client.net.security.auth import CredentialsError
@@ -82,7 +82,7 @@ def test_all_bootstrap_servers_refuse_the_client(bad: EmbeddedBroker, tmp_path: 
 
 def reachability(*servers: Place) -> Reachability:
     config = ClientConfig(bootstrap_servers=[f"{host}:{port}" for host, port in servers])
-    return Reachability(config, Troubles("test"))
+    return Reachability(config, Incidents("test"))
 
 
 def refusal(place: Place) -> AuthenticationError:

@@ -69,7 +69,7 @@ async def test_a_refusal_from_before_a_record_does_not_fail_it(
     async def answer(request: ProduceRequest) -> ProduceResponse:
         return stored(request)
 
-    monkeypatch.setattr("kohort.client.producer.identifying._asked", asked)
+    monkeypatch.setattr("kohort.client.producer.init_producer_id._asked", asked)
     settings = {"enable_idempotence": True, "acks": "all"}
     async with producing(monkeypatch, answer, **settings) as (producer, sender):
         await begun.wait()

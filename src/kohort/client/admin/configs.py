@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from kohort.client.admin.asking import ask_broker
-from kohort.client.admin.errors import ask_apart, check_results, error_of, lacking
+from kohort.client.admin.errors import ask_apart, ask_broker, check_results, error_of, lacking
 from kohort.client.admin.values import ConfigEntry, ConfigResource, ResourceType
 from kohort.client.config.arguments import instances, mapping, shown, text
 from kohort.client.net.backoff import Deadline

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from kohort.client.admin.acl_values import AclBinding, AclBindingFilter
 from kohort.client.admin.acls import create_acls, delete_acls, describe_acls
-from kohort.client.admin.asking import ask_broker
 from kohort.client.admin.configs import Changes, alter_configs, describe_configs
 from kohort.client.admin.errors import (
     ask_apart,
+    ask_broker,
     check,
     check_each,
     check_results,

@@ -1,4 +1,4 @@
-"""Convert an answer about several items to one exception."""
+"""Requests about several items, whose errors become one exception."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from kohort.client.net.backoff import Deadline
+from kohort.client.net.cluster import Cluster
 from kohort.errors import (
     BrokerUnavailableError,
     ErrorCode,
@@ -16,9 +17,11 @@ from kohort.errors import (
     told_by_server,
     with_right,
 )
+from kohort.wire.codec.schema import Message, Request
 
 T = TypeVar("T")
 R = TypeVar("R")
+Answer = TypeVar("Answer", bound=Message)
 
 
 # Error codes for an operation that is already done.
@@ -144,3 +147,29 @@ def as_kafka_error(error: KohortError) -> KafkaError:
 def lacking(name: str) -> KafkaError:
     """Return the error of an item that is missing from an answer."""
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: the answer does not have it")
+
+
+async def ask_broker(
+    cluster: Cluster, node: int, request: Request[Answer], deadline: Deadline
+) -> Answer:
+    """Send a request to one broker until it answers.
+
+    Args:
+        cluster: The brokers.
+        node: Which one.
+        request: The request, which does no harm when it arrives twice.
+        deadline: When to give up.
+
+    Raises:
+        KafkaError: The broker is unknown, or time is up; its cause says what kept the call.
+    """
+    pause = cluster.retry_backoff()
+    async with cluster.within(deadline, f"{type(request).__name__} to broker {node}"):
+        while True:
+            timeout_ms = max(1, deadline.left_ms(cluster.config.request_timeout_ms))
+            try:
+                return await cluster.send(node, request, timeout_ms=timeout_ms)
+            except KohortError as error:
+                if node not in cluster.metadata.nodes:
+                    raise
+                await cluster.wait_after(error, pause, deadline)

@@ -9,8 +9,7 @@ from contextlib import suppress
 
 from kohort.client.blocking.lifecycle import shared
 from kohort.client.net.backoff import Deadline
-from kohort.client.net.worded import in_words
-from kohort.errors import LocalProtocolError
+from kohort.errors import LocalProtocolError, error_text
 
 log = logging.getLogger("kohort.client")
 
@@ -100,5 +99,5 @@ class Ending:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not self._waiting and not task.cancelled() and task.exception() is not None:
             log.warning(
-                "%s could not be closed cleanly: %s", self._what, in_words(task.exception())
+                "%s could not be closed cleanly: %s", self._what, error_text(task.exception())
             )

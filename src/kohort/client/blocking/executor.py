@@ -19,7 +19,7 @@ R = TypeVar("R")
 _PATIENCE_S = 10.0
 
 
-async def aside(work: Callable[[], T], what: str) -> T:
+async def run_in_thread(work: Callable[[], T], what: str) -> T:
     """Call a function in another thread and return its result.
 
     Unlike with the threads of an executor, neither closing the client nor the end of the process
@@ -40,8 +40,8 @@ async def aside(work: Callable[[], T], what: str) -> T:
     return done.result()
 
 
-class OneAside(Generic[T]):
-    """Calls a function in another thread, like `aside`, but only once at a time.
+class SerialCall(Generic[T]):
+    """Calls a function in another thread, as `run_in_thread` does, and never twice at a time.
 
     A function that never returns then costs one thread, however often it is called.
 

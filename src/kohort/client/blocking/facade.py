@@ -25,7 +25,8 @@ class StrongRef(Generic[G]):
     """An object of the application that only a facade keeps alive.
 
     Args:
-        thing: The object. kept: The facade's set of such objects.
+        thing: The object.
+        kept: The facade's set of such objects.
 
     Attributes:
         thing: The object.

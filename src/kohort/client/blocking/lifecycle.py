@@ -23,8 +23,7 @@ from types import CodeType
 from typing import Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakMethod, WeakSet
 
-from kohort.client.net.worded import in_words
-from kohort.errors import LocalProtocolError
+from kohort.errors import LocalProtocolError, error_text
 
 log = logging.getLogger("kohort.client")
 
@@ -261,8 +260,7 @@ def _is_shut_down(task: asyncio.Task[None]) -> None:
     _shutdowns.discard(task)
     if not task.cancelled() and task.exception() is not None:
         log.warning(
-            "a client that was not closed could not shut down cleanly: %s",
-            in_words(task.exception()),
+            "a client that was not closed could not end cleanly: %s", error_text(task.exception())
         )
 
 

@@ -28,8 +28,7 @@ from kohort.client.blocking import lifecycle
 from kohort.client.blocking.lifecycle import Claim, Shutdown
 from kohort.client.blocking.serving import Running, Serve, TooLongError, closed
 from kohort.client.net.backoff import Deadline
-from kohort.client.net.worded import in_words
-from kohort.errors import LocalProtocolError
+from kohort.errors import LocalProtocolError, error_text
 
 log = logging.getLogger("kohort.client")
 
@@ -379,7 +378,7 @@ class LoopThread:
                 log.warning(
                     "%s was not closed, and could not shut down cleanly: %s",
                     self,
-                    in_words(task.exception()),
+                    error_text(task.exception()),
                 )
             running.stop()
 

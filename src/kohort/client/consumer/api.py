@@ -257,7 +257,7 @@ class Consumer(GroupCalls):
         core = self._core
         if core is not None:
             core.was_woken = False
-        if core is None or not core.handover.wait(deadline):
+        if core is None or not core.poll_waiter.wait(deadline):
             core = self._asked(deadline, reads=True)
         self._last.ident = get_ident()
         return core

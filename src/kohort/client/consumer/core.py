@@ -1,4 +1,4 @@
-"""The core of a consumer, on its loop; `AsyncConsumer` and `Consumer` wrap it."""
+"""The core of a consumer, on its loop; `AsyncConsumer` and `Consumer` are its facades."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kohort.client.consumer.listener import Listening, Listens
 from kohort.client.consumer.membership.factory import make_membership
 from kohort.client.consumer.membership.shell import Membership
 from kohort.client.consumer.partitions import Partitions
-from kohort.client.consumer.poll_waiter import Handover
+from kohort.client.consumer.poll_waiter import PollWaiter
 from kohort.client.consumer.positions import Positions
 from kohort.client.consumer.reading import failure_to_raise
 from kohort.client.net.backoff import Deadline
 from kohort.client.net.cluster import Cluster
 from kohort.client.net.coordinator import Coordinator
 from kohort.client.net.frames import fetch_buffer
-from kohort.client.net.refused_topics import refusal_of_topic
+from kohort.client.net.metadata import refusal_of_topic
 from kohort.errors import ConfigError, KafkaError, KohortError, LocalProtocolError
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
@@ -95,12 +95,12 @@ class ConsumerCore:
         self.is_woken = self.was_woken = self._reads = self._was_reached = False
         self._started: set[asyncio.Task[None]] = set()
         self.ending = Ending("the consumer")
-        self.handover = Handover(self._set_aside, self._found)
+        self.poll_waiter = PollWaiter(self._set_aside, self._found)
 
     def notify(self) -> None:
         """Make a waiting poll check again."""
         self.changed.set()
-        self.handover.offer()
+        self.poll_waiter.offer()
 
     # ------------------------------------------------------------------------ what to read
 
@@ -203,9 +203,9 @@ class ConsumerCore:
         # a broker that is stopping or starting may return no brokers, not even itself
         self._was_reached = self._was_reached or bool(self.cluster.metadata.nodes)
         self._refused.clear()
+        metadata, creates = self.cluster.metadata, self.cluster.allow_auto_topic_creation
         for name in self.topics:
-            error = refusal_of_topic(self.cluster, name, "READ")
-            if error is not None:
+            if (error := refusal_of_topic(metadata, name, "READ", creates=creates)) is not None:
                 self._refused[name] = error
         if self._pattern is not None and self.membership is not None:
             found = frozenset(
@@ -261,7 +261,7 @@ class ConsumerCore:
         self.fetcher.pump()
 
     def _set_aside(self) -> bool | None:
-        """Do the work of `ready` for a waiting poll; see `Handover`."""
+        """Do the work of `ready` for a waiting poll; see `PollWaiter`."""
         found = self._found()
         if found is False:
             return False
@@ -275,7 +275,7 @@ class ConsumerCore:
         return True
 
     def _found(self) -> bool | None:
-        """Return what is available for a poll; see `Handover`."""
+        """Return what is available for a poll; see `PollWaiter`."""
         if self.has_news or not self.fetcher.is_on:
             return False
         found = None
@@ -318,7 +318,7 @@ class ConsumerCore:
     def _begin(self, reads: bool) -> None:
         if reads and not (self.topics or self.partitions.assigned or self._wants_pattern):
             text = "poll returns nothing: the consumer has no topics; subscribe or assign first"
-            self.cluster.troubles.note(_NOTHING, "", text)
+            self.cluster.incidents.note(_NOTHING, "", text)
         self._reads = reads
         self.fetcher.is_on = reads
         if reads:  # otherwise the application may still be processing records
@@ -397,7 +397,7 @@ class ConsumerCore:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._started.discard(task)
         if not task.cancelled():
-            self.cluster.troubles.judge_commit(task.exception())
+            self.cluster.incidents.judge_commit(task.exception())
 
     def commit_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets of a commit without arguments: positions, or stored offsets."""
@@ -469,7 +469,7 @@ class ConsumerCore:
             group = self.config.group_id
             late = f"group {group} could not be left in time: it goes on after the session timeout"
             alone = "work in progress could not be finished in time, and is given up"
-            self.cluster.troubles.say(alone if group is None else late)
+            self.cluster.incidents.say(alone if group is None else late)
         finally:
             lifecycle.closes_connections()
             await self._stop()

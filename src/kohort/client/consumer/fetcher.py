@@ -307,7 +307,7 @@ class Fetcher:
         if state.refusals and (state.trouble is None or state.trouble.is_over):
             state.refusals = 0
             where = shown(state.partition)
-            self._cluster.troubles.over(("fetch", where), f"{where} can be fetched again")
+            self._cluster.incidents.over(("fetch", where), f"{where} can be fetched again")
         state.high_watermark = state.end = data.high_watermark
         if self._config.isolation_level == "read_committed":
             state.end = data.last_stable_offset
@@ -356,7 +356,7 @@ class Fetcher:
         self._delay(state)
         where = shown(state.partition)
         text = f"{error}; {where} is fetched again until it can be read"
-        self._cluster.troubles.note(("fetch", where), str(error), text)
+        self._cluster.incidents.note(("fetch", where), str(error), text)
 
     def _note_refusal(self, asked: Asked, code: int) -> None:
         """Log a lasting refusal, unless the metadata show it as well and are logged."""
@@ -364,7 +364,7 @@ class Fetcher:
         if asked.state.refusals < _REFUSALS or code in SHOWN_BY_METADATA:
             return
         name, where = error_name(code), shown(asked.state.partition)
-        self._cluster.troubles.note(
+        self._cluster.incidents.note(
             ("fetch", where),
             name,
             f"{where} cannot be fetched at offset {asked.entry.fetch_offset}: {name}, says broker"
@@ -402,7 +402,7 @@ class Fetcher:
             return
         log.warning(
             "%s. Offset %d belongs to the old topic: continuing at the %s of the new one",
-            f"{self._cluster.troubles.client}: {what}",
+            f"{self._cluster.incidents.client}: {what}",
             state.fetch_offset,
             reset,
         )

@@ -29,7 +29,7 @@ _LEAVES_WITH = "an exception ends the with block"
 _LEFT_OPEN = "the consumer was not closed"
 
 
-def nobody_closes() -> str:
+def never_closed() -> str:
     """Return why no more records count as processed when a consumer was not closed."""
     return _LEFT_OPEN
 

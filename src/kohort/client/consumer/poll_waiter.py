@@ -16,7 +16,7 @@ from kohort.client.net.backoff import Deadline
 _LONGEST_S = 0.25
 
 
-class Handover:
+class PollWaiter:
     """Hands records from the loop to the application's thread.
 
     Both functions return True when there are only records, None when there is nothing, and False

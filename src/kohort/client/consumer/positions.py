@@ -102,7 +102,7 @@ class Positions:
                 for state in _unchanged(begun):
                     state.failure = error
             failures = 0
-            self._cluster.troubles.over(self, "positions can be found again")
+            self._cluster.incidents.over(self, "positions can be found again")
             self._on_change()
 
     def _note(
@@ -120,7 +120,7 @@ class Positions:
             where = ", ".join(shown(state.partition) for state, _ in begun[:_MOST_SHOWN])
             text = f"no position for {where}: {error}; no records are read until there is one"
             cause = error.name if isinstance(error, KafkaError) else str(error)
-            self._cluster.troubles.note(self, cause, text)
+            self._cluster.incidents.note(self, cause, text)
 
     async def _look_up(self, begun: list[tuple[PartitionState, int]]) -> None:
         self._deadline = deadline = Deadline(self._config.default_api_timeout_ms)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kohort.client.config.definitions import ConsumerConfig
-from kohort.client.consumer.clipped_times import ClippedTimes
 from kohort.client.consumer.partitions import Partitions, PartitionState
-from kohort.client.consumer.records import Chunk, ConsumerRecord, decode_columns
+from kohort.client.consumer.records import Chunk, ClippedTimes, ConsumerRecord, decode_columns
 from kohort.errors import KohortError, RecordDeserializationError, RemoteProtocolError
 from kohort.types import TopicPartition
 from kohort.wire.records import iter_batches

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kohort.client.config.definitions import ConsumerConfig
 from kohort.client.consumer._consumer_records import consumer_records, records_from
 from kohort.errors import RecordDeserializationError, RemoteProtocolError
 from kohort.types import TopicPartition
@@ -16,8 +18,9 @@ from kohort.wire.records.record import Headers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kohort.client.consumer.clipped_times import ClippedTimes
-from kohort.client.config.definitions import ConsumerConfig
+    from kohort.wire.records.arrow import Clipped
+
+log = logging.getLogger("kohort.client")
 
 _PREFIX = struct.Struct(">qi")
 _DELTA = struct.Struct(">i")
@@ -301,3 +304,26 @@ def _deserialized(record: ConsumerRecord, config: ConsumerConfig) -> ConsumerRec
 
 def _place(partition: TopicPartition, offset: int) -> str:
     return f"{partition.topic}-{partition.partition} at offset {offset}"
+
+
+class ClippedTimes:
+    """Logs once for each partition that timestamps in its columns are not those of its records."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, int]] = set()
+
+    def note(self, clipped: Iterable[Clipped]) -> None:
+        """Log what has not been logged yet."""
+        for topic, partition, offset, _ in clipped:
+            if (topic, partition) in self._told:
+                continue
+            self._told.add((topic, partition))
+            log.warning(
+                "%s-%d: timestamps, the first at offset %d, are beyond what columns of microseconds"
+                " can hold; the nearest one that fits stands in their place. A consumer's poll()"
+                " gives them as they are; perhaps their producer does not count milliseconds. This"
+                " is not logged again for this partition",
+                topic,
+                partition,
+                offset,
+            )

@@ -17,20 +17,20 @@ from kohort.client.net.backoff import CHANCE, Backoff, Deadline, NeverABrokerErr
 from kohort.client.net.connecting import Attempt, connect
 from kohort.client.net.connection import Connection
 from kohort.client.net.frames import Allocate, plain_buffer
-from kohort.client.net.incidents import TopicTroubles, Troubles
+from kohort.client.net.incidents import Incidents, TopicIncidents
 from kohort.client.net.metadata import ClusterMetadata, Node, from_response
 from kohort.client.net.reachability import Reachability, plain
-from kohort.client.net.rebootstrapping import (
+from kohort.client.net.refresh_loop import (
     ASKED,
     ELSEWHERE,
+    RefreshLoop,
     patience_s,
     silence,
     wants_rebootstrap,
 )
-from kohort.client.net.refresh_loop import MetadataKeeper
+from kohort.client.net.retrying import Retrying
 from kohort.client.net.security.context import security_of
 from kohort.client.net.transport import BrokerConnection, close_all
-from kohort.client.net.tried_again import TriedAgain
 from kohort.errors import (
     BrokerUnavailableError,
     KafkaError,
@@ -66,7 +66,7 @@ class Purpose(Enum):
     PRODUCE = "produce"
 
 
-class Cluster(TriedAgain):
+class Cluster(Retrying):
     """Connections to one cluster, on the loop that runs it.
 
     Args:
@@ -77,7 +77,7 @@ class Cluster(TriedAgain):
         metadata: The metadata from the last answer.
         on_metadata: Called after each answer.
         allow_auto_topic_creation: Whether a metadata request may create a topic.
-        troubles: Logs each problem once.
+        incidents: Logs each problem once.
         reachability: Tracks whether the brokers can be reached and accept the client.
         traffic: Counts connections, requests and bytes.
         watched_partitions: Returns the partitions that the client wants to use.
@@ -90,11 +90,11 @@ class Cluster(TriedAgain):
         self.wants_all_topics = False
         self.allow_auto_topic_creation = True
         kind = type(config).__name__.removesuffix("Config").lower()
-        self.troubles = Troubles(f"{kind} {config.client_id}")
+        self.incidents = Incidents(f"{kind} {config.client_id}")
         self.watched_partitions: Callable[[], Iterable[TopicPartition]] = tuple
-        self.reachability = Reachability(config, self.troubles)
+        self.reachability = Reachability(config, self.incidents)
         self.traffic = Traffic()
-        self._topic_troubles = TopicTroubles(self.troubles)
+        self._topic_incidents = TopicIncidents(self.incidents)
         self._security = security_of(config)
         self._allocate = allocate
         self._topics: set[str] = set()
@@ -104,8 +104,8 @@ class Cluster(TriedAgain):
         self._attempts: set[Attempt] = set()
         self._backoffs: dict[int, tuple[Backoff, float]] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        self._keeper = MetadataKeeper(
-            config, self._refresh_shared, lambda: self.metadata, self._lacks_leaders, self.troubles
+        self._refresh_loop = RefreshLoop(
+            config, self._refresh_shared, lambda: self.metadata, self._lacks_leaders, self.incidents
         )
         self._closed = False
         self._has_met_a_broker = False
@@ -120,7 +120,7 @@ class Cluster(TriedAgain):
     def request_refresh(self) -> None:
         """Have the metadata fetched again soon, in the background."""
         if not self._closed:
-            self._keeper.request()
+            self._refresh_loop.request()
 
     async def refresh(self, deadline: Deadline) -> ClusterMetadata:
         """Fetch the metadata again, trying until the deadline.
@@ -170,7 +170,7 @@ class Cluster(TriedAgain):
         is_news = not wanted <= self.metadata.topics.keys()
         self._topics, self._watched = wanted, frozenset(wanted)
         if is_news:
-            self._keeper.request(at_once=True)
+            self._refresh_loop.request(at_once=True)
 
     def unwatched(self, topics: Iterable[str]) -> frozenset[str]:
         """Return the given topics whose metadata is not kept fresh."""
@@ -214,8 +214,8 @@ class Cluster(TriedAgain):
         for task in self._connections.values():
             self._is_usable(task)  # closes a connection that is no longer usable
         if not self._closed:
-            self._keeper.start()
-        self._topic_troubles.judge(
+            self._refresh_loop.start()
+        self._topic_incidents.judge(
             self.metadata, names or (), self.watched_partitions(), self._shown_servers()
         )
         for callback in self.on_metadata:
@@ -292,7 +292,7 @@ class Cluster(TriedAgain):
 
     def _forget_brokers(self, why: str) -> None:
         """Forget all brokers, so that the bootstrap servers are asked (KIP-1102)."""
-        self.troubles.say(f"asking the bootstrap servers {self._shown_servers()} again: {why}")
+        self.incidents.say(f"asking the bootstrap servers {self._shown_servers()} again: {why}")
         self.metadata = replace(self.metadata, nodes={})
         self._backoffs.clear()
         for key, task in list(self._connections.items()):
@@ -477,7 +477,7 @@ class Cluster(TriedAgain):
         """Close all connections; see `close_all` for the argument."""
         self._closed = True
         openings = [*self._connections.values(), *self._bootstrap.values()]
-        tasks = [task for task in (self._keeper.task, self._refreshing, *openings) if task]
+        tasks = [task for task in (self._refresh_loop.task, self._refreshing, *openings) if task]
         running = [task for task in tasks if not task.done()]
         for task in running:
             task.cancel()

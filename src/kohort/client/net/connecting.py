@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from kohort.client.net.addresses import Address, literal, look_up
 from kohort.client.net.connection import Connection
 from kohort.client.net.proxy import Proxy, answered
 from kohort.client.net.security.auth import NoAuthentication
@@ -25,8 +24,10 @@ from kohort.client.net.security.tls import (
     tls_there,
 )
 from kohort.client.net.transport import BrokerConnection
-from kohort.client.net.worded import in_words
-from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError
+from kohort.errors import BrokerUnavailableError, KohortError, RequestTimedOutError, error_text
+
+# As `socket.getaddrinfo` has it: family, kind, protocol, canonical name, and where to connect to.
+Address = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
 
 _SILENT = "the connection was accepted, but its first request was not answered"
 _UNSECURED = "the connection was accepted, but the TLS handshake was not answered"
@@ -246,7 +247,7 @@ def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, TimeoutError) and not error.errno:
         return "no answer"
     number = error.errno if isinstance(error, OSError) else None
-    return os.strerror(number) if number else in_words(error)
+    return os.strerror(number) if number else error_text(error)
 
 
 async def _looked_up(host: str, port: int) -> Sequence[Address]:
@@ -259,3 +260,44 @@ async def _looked_up(host: str, port: int) -> Sequence[Address]:
 
 def _shown(host: str, port: int, address: str | int) -> str:
     return f"{host}:{port}" if host == address else f"{host}:{port} ({address})"
+
+
+# The name of a host may come from a broker, so it may be anything.
+
+
+def literal(host: str, port: int) -> Sequence[Address]:
+    """Return the address that a host's name is in itself, nothing for another name; no look-up.
+
+    Args:
+        host: A name, or an address of IPv4 or IPv6.
+        port: The port to go with it.
+    """
+    try:
+        return _look_up(host, port, socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        return ()
+
+
+def look_up(host: str, port: int) -> Sequence[Address]:
+    """Return the addresses of a host; the resolver may take its time.
+
+    Args:
+        host: A name.
+        port: The port to go with each address.
+
+    Raises:
+        BrokerUnavailableError: There is none, or no host can have such a name.
+    """
+    try:
+        return _look_up(host, port, 0)
+    except OSError as error:
+        cause = error.strerror or error_text(error)
+    except UnicodeError:
+        cause = "not the name of a host"
+    raise BrokerUnavailableError(f"{host}:{port}: {cause}")
+
+
+def _look_up(host: str, port: int, flags: int) -> Sequence[Address]:
+    # To import Python's codec for international names takes longer than to connect.
+    name = host.encode() if host.isascii() else host
+    return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)

@@ -84,7 +84,7 @@ class Coordinator:
             await self._cluster.refresh(Deadline(self._cluster.config.request_timeout_ms))
         self._node_id = found.node_id
         self._misses = 0
-        self._cluster.troubles.over(self._shown, f"{self._shown} has a coordinator again")
+        self._cluster.incidents.over(self._shown, f"{self._shown} has a coordinator again")
         for tell in self.on_found:
             tell()
 
@@ -97,7 +97,7 @@ class Coordinator:
         self._misses += 1
         if self._misses >= _MISSES:
             text = f"{self._shown} has no coordinator: {error.name}; looking for it again"
-            self._cluster.troubles.note(self._shown, error.name, text)
+            self._cluster.incidents.note(self._shown, error.name, text)
         return error
 
     def forget(self) -> None:

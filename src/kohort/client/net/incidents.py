@@ -6,8 +6,7 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping
 
 from kohort.client.net.metadata import ClusterMetadata
-from kohort.client.net.worded import in_words
-from kohort.errors import ErrorCode, KafkaError, error_name
+from kohort.errors import ErrorCode, KafkaError, error_name, error_text
 from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.client")
@@ -27,14 +26,14 @@ SHOWN_BY_METADATA = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
-"""Errors of other requests about a topic that `TopicTroubles` already reports."""
+"""What other requests are told of a topic that `TopicIncidents` tells of already."""
 
 
-class Troubles:
+class Incidents:
     """Logs each cause of each problem once, at level WARNING.
 
     Args:
-        client: Name of the client in log lines; a process may have many clients.
+        client: Whose incidents these are; a process may have many clients.
 
     Attributes:
         client: The same name.
@@ -94,18 +93,18 @@ class Troubles:
             self.over(_COMMITS, "commits in the background are stored again")
         else:
             cause = error.name if isinstance(error, KafkaError) else type(error).__name__
-            self.note(_COMMITS, cause, f"a commit in the background failed: {in_words(error)}")
+            self.note(_COMMITS, cause, f"a commit in the background failed: {error_text(error)}")
 
 
-class TopicTroubles:
+class TopicIncidents:
     """Reports topics and partitions that are missing, or have no leader, for several answers.
 
     Args:
-        troubles: Where problems are reported.
+        incidents: Where problems are reported.
     """
 
-    def __init__(self, troubles: Troubles) -> None:
-        self._troubles = troubles
+    def __init__(self, incidents: Incidents) -> None:
+        self._incidents = incidents
         self._answers: dict[Hashable, int] = {}
 
     def judge(
@@ -129,15 +128,15 @@ class TopicTroubles:
         for name in self._answers.keys() - lacking.keys():
             del self._answers[name]
             if name in wanted:
-                self._troubles.over(name, f"{name} is there now")
+                self._incidents.over(name, f"{name} is there now")
             else:
-                self._troubles.forget(name)
+                self._incidents.forget(name)
         for name, cause in lacking.items():
             self._answers[name] = self._answers.get(name, 0) + 1
             is_led = cause != ErrorCode.LEADER_NOT_AVAILABLE.name
             if self._answers[name] >= (_ANSWERS_WITHOUT if is_led else _ANSWERS_WITHOUT_LEADER):
                 text = f"{name} cannot be used: {cause}, says {source}; asking again until it can"
-                self._troubles.note(name, cause, text)
+                self._incidents.note(name, cause, text)
 
 
 def _lacking(

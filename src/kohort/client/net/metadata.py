@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, KafkaError, with_right
 from kohort.types import TopicPartition
 from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
@@ -140,3 +140,23 @@ def _topic(topic: MetadataResponseTopic) -> TopicMetadata:
 
 
 _NO_LEADER_CODE = ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def refusal_of_topic(
+    metadata: ClusterMetadata, name: str, right: str, *, creates: bool
+) -> KafkaError | None:
+    """Return why a topic cannot be used for good, until an administrator or the application acts.
+
+    Args:
+        metadata: The last answer of the brokers.
+        name: The topic.
+        right: What an ACL must allow, by Kafka's name of the operation.
+        creates: Whether the client creates topics.
+
+    Returns:
+        None when it can be used, or may be soon.
+    """
+    topic = metadata.topics.get(name)
+    if topic is None or not topic.error_code or KafkaError(topic.error_code).retriable:
+        return None
+    return KafkaError(topic.error_code, with_right(topic.error_code, name, right, creates=creates))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kohort.client.config.definitions import ClientConfig
 from kohort.client.net.backoff import CHANCE
-from kohort.client.net.incidents import Troubles
+from kohort.client.net.incidents import Incidents
 from kohort.client.net.metadata import Node
 from kohort.client.net.security.auth import CredentialsError
 from kohort.errors import (
@@ -37,7 +37,7 @@ class Reachability:
 
     Args:
         config: Settings.
-        troubles: Where problems are reported.
+        incidents: Where problems are reported.
 
     Attributes:
         unreachable: Why no broker could be reached at the last attempt; None when one was.
@@ -45,12 +45,12 @@ class Reachability:
         on_refused: Called once when `refused` is set.
     """
 
-    def __init__(self, config: ClientConfig, troubles: Troubles) -> None:
+    def __init__(self, config: ClientConfig, incidents: Incidents) -> None:
         self.unreachable: BrokerUnavailableError | None = None
         self.refused: AuthenticationError | None = None
         self.on_refused: Callable[[], None] | None = None
         self._config = config
-        self._troubles = troubles
+        self._incidents = incidents
         self._failing: dict[int, str] = {}
         # The last result of each address; None where the client was accepted.
         self._said: dict[Place, KohortError | None] = {}
@@ -60,7 +60,7 @@ class Reachability:
         self.unreachable = BrokerUnavailableError(causes)
         longest = max(self._config.retry_backoff_max_ms, self._config.reconnect_backoff_max_ms)
         text = f"no broker can be reached: {causes}; trying again at least every {longest} ms"
-        self._troubles.note(_ANY, causes, text)
+        self._incidents.note(_ANY, causes, text)
 
     def reached(self, nodes: Container[int]) -> None:
         """Note that a broker answered; report the brokers that still cannot be reached.
@@ -71,7 +71,7 @@ class Reachability:
         self.unreachable = None
         if self.refused is not None:
             return
-        self._troubles.over(_ANY, "brokers can be reached again")
+        self._incidents.over(_ANY, "brokers can be reached again")
         longest = self._config.reconnect_backoff_max_ms
         for node_id, cause in tuple(self._failing.items()):
             if node_id not in nodes:
@@ -81,7 +81,7 @@ class Reachability:
                 f"broker {node_id} cannot be reached at the address that it advertises: {cause};"
                 f" partitions and groups on it wait, trying again at least every {longest} ms"
             )
-            self._troubles.note(node_id, cause, text)
+            self._incidents.note(node_id, cause, text)
 
     def node_failed(self, node_id: int, cause: str) -> None:
         """Note that a connection to a broker could not be opened."""
@@ -90,7 +90,7 @@ class Reachability:
     def node_reached(self, node_id: int) -> None:
         """Note that a connection to a broker is open."""
         self._failing.pop(node_id, None)
-        self._troubles.over(node_id, f"broker {node_id} can be reached again")
+        self._incidents.over(node_id, f"broker {node_id} can be reached again")
 
     def in_turn(self, addresses: list[Place]) -> list[Place]:
         """Return addresses in random order, with those that refused the client at the end.
@@ -110,7 +110,7 @@ class Reachability:
             place: Its host and port.
         """
         self._said[place] = None
-        self._troubles.over((_REFUSED, place), f"{place[0]}:{place[1]} accepts the client again")
+        self._incidents.over((_REFUSED, place), f"{place[0]}:{place[1]} accepts the client again")
 
     def failed(self, place: Place, error: KohortError, nodes: Iterable[Node]) -> None:
         """Note that a connection to a broker could not be opened.
@@ -139,7 +139,7 @@ class Reachability:
                 raise final
         elif isinstance(error, AuthenticationError):
             text = f"{error}; going on with the other brokers, and trying this one again later"
-            self._troubles.note((_REFUSED, place), str(error), text)
+            self._incidents.note((_REFUSED, place), str(error), text)
             raise BrokerUnavailableError(str(error)) from error
 
     def _final(self, nodes: Iterable[Node]) -> list[AuthenticationError]:
@@ -159,7 +159,7 @@ class Reachability:
         if self.refused is not None:
             return
         self.refused = error
-        self._troubles.say(f"{error.name}: {error.message}; the client does not connect again")
+        self._incidents.say(f"{error.name}: {error.message}; the client does not connect again")
         if self.on_refused is not None:
             self.on_refused()
 
@@ -175,16 +175,16 @@ class Reachability:
             f"{address} keeps the connection open but did not answer {request} in time; connecting"
             " to it again"
         )
-        self._troubles.note(address, request, text)
+        self._incidents.note(address, request, text)
 
     def garbled(self, address: str, error: RemoteProtocolError) -> None:
         """Note that a broker sent bytes that are not an answer to the request."""
         text = f"{error}; connecting to it again, and asking again"
-        self._troubles.note(address, str(error), text)
+        self._incidents.note(address, str(error), text)
 
     def answered(self, address: str) -> None:
         """Note that a broker answered a request."""
-        self._troubles.over(address, f"{address} answers again")
+        self._incidents.over(address, f"{address} answers again")
 
 
 def _of_all(refusals: list[AuthenticationError]) -> AuthenticationError:

@@ -1,21 +1,33 @@
-"""Keeps metadata fresh: refreshes it on request, with growing pauses while that fails."""
+"""Keeps metadata fresh: refreshes it on request, with growing pauses while that fails.
+
+It also decides when a client returns to its bootstrap servers although some brokers are known
+(KIP-1102).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, TypeVar
 
 from kohort.client.config.definitions import ClientConfig
 from kohort.client.net.backoff import Backoff
-from kohort.client.net.incidents import Troubles
+from kohort.client.net.incidents import Incidents
 from kohort.client.net.metadata import ClusterMetadata
-from kohort.errors import KohortError
+from kohort.errors import ErrorCode, KohortError
+from kohort.wire.codec.schema import Message, Request
+from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+R = TypeVar("R", bound=Message)
 
 log = logging.getLogger("kohort.client")
 
+ASKED: Final = "a broker asks for that (REBOOTSTRAP_REQUIRED)"
+ELSEWHERE: Final = "it sends clients to their bootstrap servers, and is one (REBOOTSTRAP_REQUIRED)"
 
-class MetadataKeeper:
+
+class RefreshLoop:
     """Requests metadata in the background.
 
     Missing metadata is requested repeatedly: pauses grow while the answers stay the same (KIP-580).
@@ -25,7 +37,7 @@ class MetadataKeeper:
         refresh: Requests metadata once.
         present: Returns the metadata of the last answer.
         lacks_something: Whether wanted metadata is missing from it.
-        troubles: Where problems are reported.
+        incidents: Where problems are reported.
     """
 
     def __init__(
@@ -34,14 +46,14 @@ class MetadataKeeper:
         refresh: Callable[[], Awaitable[None]],
         present: Callable[[], ClusterMetadata],
         lacks_something: Callable[[], bool],
-        troubles: Troubles,
+        incidents: Incidents,
     ) -> None:
         self.task: asyncio.Task[None] | None = None
         self._config = config
         self._refresh = refresh
         self._present = present
         self._lacks_something = lacks_something
-        self._troubles = troubles
+        self._incidents = incidents
         self._stale = asyncio.Event()
         self._hurried = asyncio.Event()
 
@@ -86,7 +98,7 @@ class MetadataKeeper:
             log.debug("metadata: %s", error)
             self._stale.set()
         except Exception as error:  # noqa: BLE001  # a bug; it is logged
-            self._troubles.note_defect("asking for metadata", error)
+            self._incidents.note_defect("asking for metadata", error)
             self._stale.set()
 
     async def _wait_until_stale(self, pause: Backoff) -> None:
@@ -105,3 +117,35 @@ async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def patience_s(
+    config: ClientConfig, request: Request[R], known: Collection[object]
+) -> float | None:
+    """Return how many seconds all known brokers may take to answer.
+
+    Args:
+        config: Settings.
+        request: What they are asked.
+        known: The brokers.
+
+    Returns:
+        None where that does not matter: another request has its own time.
+    """
+    if not (known and isinstance(request, MetadataRequest)):
+        return None
+    return config.metadata_recovery_rebootstrap_trigger_ms / 1000
+
+
+def wants_rebootstrap(response: Message | None) -> bool:
+    """Whether a broker sends the client back to its bootstrap servers."""
+    return (
+        isinstance(response, MetadataResponse)
+        and response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
+    )
+
+
+def silence(config: ClientConfig) -> str:
+    """Say that no known broker has answered in time."""
+    longest = config.metadata_recovery_rebootstrap_trigger_ms
+    return f"no known broker has told its metadata for {longest} ms"

@@ -8,12 +8,11 @@ from typing import TypeAlias
 
 from kohort.client.config.definitions import ProducerConfig
 from kohort.client.net.backoff import Deadline
-from kohort.client.net.worded import in_words
 from kohort.client.producer.batch import NewRecord
 from kohort.client.producer.delivery import closed, tell_all, tell_safely
 from kohort.client.producer.delivery_future import DeliveryFuture
 from kohort.client.producer.sender import Sender
-from kohort.errors import KohortError, LocalProtocolError, RequestTimedOutError
+from kohort.errors import KohortError, LocalProtocolError, RequestTimedOutError, error_text
 
 _Waiting: TypeAlias = tuple[NewRecord, int, DeliveryFuture, Deadline]
 
@@ -111,7 +110,9 @@ class CallbackRecords:
         try:
             delivery = await self._sender.add(record, deadline)
         except (KohortError, TypeError, ValueError) as error:
-            known = error if isinstance(error, KohortError) else LocalProtocolError(in_words(error))
+            known = (
+                error if isinstance(error, KohortError) else LocalProtocolError(error_text(error))
+            )
             self._sender.failed(known)
             tell_safely(future, error)
             return

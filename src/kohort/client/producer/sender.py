@@ -31,7 +31,7 @@ from kohort.client.producer.delivery import (
     too_old,
     unsure,
 )
-from kohort.client.producer.identifying import Identifying
+from kohort.client.producer.init_producer_id import InitProducerId
 from kohort.client.producer.partitioner import partitioner_named
 from kohort.client.producer.requests import (
     answers_of,
@@ -100,7 +100,7 @@ class Sender:
             self.batches, config.buffer_memory, self._progress, lambda: notify(self._wake.set)
         )
         self._requests: dict[asyncio.Task[None], int] = {}
-        self._identifying = Identifying(config, cluster, self._identified)
+        self._init_producer_id = InitProducerId(config, cluster, self._on_producer_id)
         self._loop_task: asyncio.Task[None] | None = None
         # Set when no caller reads the futures: log undelivered records.
         self.is_alone = False
@@ -188,7 +188,9 @@ class Sender:
         """
         why = self.batches.fatal = self.batches.fatal or late or closed()
         self.room.tell()
-        tasks = [task for task in (self._loop_task, self._identifying.task) if task is not None]
+        tasks = [
+            task for task in (self._loop_task, self._init_producer_id.task) if task is not None
+        ]
         tasks += list(self._requests)
         for task in tasks:
             task.cancel()
@@ -237,7 +239,7 @@ class Sender:
         elif self._accumulator.identity is not None or not self._config.enable_idempotence:
             self._send_ready(now)
         elif self._config.transactional_id is None:
-            self._identifying.ask(is_wanted=self._accumulator.has_waiting)
+            self._init_producer_id.ask(is_wanted=self._accumulator.has_waiting)
         self.batches.is_behind = self._accumulator.has_waiting
         due = self._accumulator.next_due(now)
         return min((each for each in (open_due, due) if each is not None), default=None)
@@ -272,7 +274,7 @@ class Sender:
         busy = sum(1 for each in self._requests.values() if each == node)
         return self._config.max_in_flight_requests_per_connection - busy
 
-    def _identified(self, outcome: Identity | KohortError, was_wanted: bool) -> None:
+    def _on_producer_id(self, outcome: Identity | KohortError, was_wanted: bool) -> None:
         if isinstance(outcome, Identity):
             self._accumulator.identity = outcome
         elif not is_denied(outcome):
@@ -492,7 +494,7 @@ class Sender:
 
     def _trouble(self, batch: Batch) -> KohortError | None:
         """Return the last error that kept a batch from being written."""
-        unidentified = None if self._accumulator.identity else self._identifying.trouble
+        unidentified = None if self._accumulator.identity else self._init_producer_id.trouble
         causes = batch.trouble, self._cluster.unreachable, unidentified
         said = next((each for each in causes if each is not None), None)
         return said or self.topics.trouble(batch.partition)

@@ -220,7 +220,7 @@ class Committer:
                 return False
             self._failed(news, error)
         except Exception as error:  # noqa: BLE001  # a bug; it is logged
-            self._cluster.troubles.note_defect("auto-commit", error)
+            self._cluster.incidents.note_defect("auto-commit", error)
             return False
         else:
             self._end(news, work)
@@ -228,7 +228,7 @@ class Committer:
         return True
 
     def _failed(self, news: Offsets, error: KohortError) -> None:
-        self._cluster.troubles.say(f"auto-commit failed: {error}")
+        self._cluster.incidents.say(f"auto-commit failed: {error}")
         self.told(news, error)
 
     def _end(self, news: Offsets, work: _Work) -> None:
@@ -236,7 +236,7 @@ class Committer:
         if work.gone:
             gone = "; ".join(self._gone(each, work).message for each in sorted(work.gone))
             text = f"auto-commit has left out partitions that no longer exist: {gone}"
-            self._cluster.troubles.say(text)
+            self._cluster.incidents.say(text)
         if work.refused:
             refused = {each: at for each, (at, _) in work.refused.items()}
             self._failed(refused, PartialFailureError(self._refused(work)))

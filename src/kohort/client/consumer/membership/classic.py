@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from kohort.client.blocking.executor import aside
+from kohort.client.blocking.executor import run_in_thread
 from kohort.client.config.definitions import ConsumerConfig
 from kohort.client.consumer.membership.shell import Membership
 from kohort.client.consumer.membership.unread_topics import warn_of_unread
@@ -93,7 +93,7 @@ class ClassicMembership(Membership):
         """Return each member's assignment as leader, or the user data of the assignors."""
         if isinstance(job, SubscriptionJob):
             what = f"subscription_user_data for group {self._group}"
-            return await aside(
+            return await run_in_thread(
                 lambda: leader.subscription_user_data(job, self.member.assignors), what
             )
         self._may_lack = False  # this member's own assignment is complete
@@ -106,7 +106,7 @@ class ClassicMembership(Membership):
             view = cluster_view(self._cluster.metadata, topics)
         self._counts = dict(view.partitions)
         what = f"assignor {job.assignor} of group {self._group}"
-        return await aside(lambda: leader.compute(job, self.member.assignors, view), what)
+        return await run_in_thread(lambda: leader.compute(job, self.member.assignors, view), what)
 
     async def _learn(self, topics: frozenset[str]) -> None:
         """Watch topics, even as a leader that has nothing to assign (KIP-814)."""
@@ -114,7 +114,7 @@ class ClassicMembership(Membership):
             await self._cluster.ensure_topics(topics, Deadline(None))
         except KohortError as error:
             text = f"topics of group {self._group} cannot be watched by its leader: {error}"
-            self._cluster.troubles.say(text)
+            self._cluster.incidents.say(text)
         self._check_partitions()
 
     def _check_partitions(self) -> None:

@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 
-from kohort.client.blocking.executor import aside
+from kohort.client.blocking.executor import run_in_thread
 from kohort.client.config.definitions import ConsumerConfig
 from kohort.client.consumer.membership.shell import Membership
 from kohort.client.net.backoff import Backoff, Deadline
@@ -135,7 +135,7 @@ class ConsumerMembership(Membership):
             view, hook = ClusterView({}), "subscription_user_data"
         else:
             view, hook = ClusterView(job.partitions or {}), f"assignor {job.assignor}"
-        return await aside(
+        return await run_in_thread(
             lambda: client_assignors.compute(job, assignors, view), f"{hook} of group {self._group}"
         )
 

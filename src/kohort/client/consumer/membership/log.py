@@ -28,12 +28,12 @@ class GroupLog:
         config: Settings; they have a group id.
 
     Attributes:
-        fell_out: Why it dropped out of its group without leaving, and what to do; empty if it did
-            not.
+        removal_reason: Why it is out of its group without having left, and what to do; empty when
+            it is not.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
-        self.fell_out = ""
+        self.removal_reason = ""
         self._config = config
         self._why = ""
         self._member: tuple[str, int] | None = None
@@ -74,7 +74,7 @@ class GroupLog:
         before, self._member = self._member, now
         because = f": {reason}" if reason else ""
         if now is not None:
-            self.fell_out, self._last_id = "", now[0]
+            self.removal_reason, self._last_id = "", now[0]
         if before is None and now is not None:
             self._joins_for, self._why = None, ""
             log.info("group %s: member %s joined in generation %d", self._group, *now)
@@ -93,7 +93,9 @@ class GroupLog:
     def _moved(self, fact: OwnershipChanged, owned: Collection[TopicPartition]) -> None:
         where = self._group, self._who(fact.member)
         # A member that drops out while a revocation waits for a poll has lost all its partitions.
-        if fact.change is Ownership.LOST or (self.fell_out and fact.change is Ownership.REVOKED):
+        if fact.change is Ownership.LOST or (
+            self.removal_reason and fact.change is Ownership.REVOKED
+        ):
             text = "group %s: %s lost %s, as %s; other members may read them from the last commit"
             why = self._why.partition(":")[0] or "it is no longer a member of the group"
             log.warning(text, *where, _shown(fact.partitions), why)
@@ -126,17 +128,17 @@ class GroupLog:
     def _fall_out(self, reason: str, code: int) -> None:
         self._explain(reason, code)
         text = "group %s: %s is out of the group: %s It joins again at the next poll"
-        log.warning(text, self._group, self._who(), self.fell_out)
+        log.warning(text, self._group, self._who(), self.removal_reason)
 
     def _fail(self, fact: MemberStateChanged, code: int) -> None:
         self._explain(fact.reason, code)
         said = f" ({fact.reason})" if code and fact.reason else ""
         text = "group %s: %s cannot continue%s: %s Every poll raises this until unsubscribe"
-        log.error(text, self._group, self._who(fact.member), said, self.fell_out)
+        log.error(text, self._group, self._who(fact.member), said, self.removal_reason)
 
     def _explain(self, reason: str, code: int) -> None:
         self._why = cause(reason, code, self._config)
-        self.fell_out = explanation(reason, code, self._config)
+        self.removal_reason = explanation(reason, code, self._config)
 
     @property
     def _group(self) -> str | None:

@@ -167,7 +167,7 @@ class Membership:
         Args:
             code: The coordinator's error code for a commit, if the member has not noticed yet.
         """
-        return self._log.fell_out or (explanation("", code, self._config) if code else "")
+        return self._log.removal_reason or (explanation("", code, self._config) if code else "")
 
     @property
     def asks_as(self) -> CommitIdentity | None:
@@ -296,7 +296,7 @@ class Membership:
             if isinstance(error, RemoteProtocolError):
                 log.debug("%s", text)  # logged as a warning elsewhere, once and not at each attempt
             else:
-                self._cluster.troubles.say(text)
+                self._cluster.incidents.say(text)
             self.run(LookupFailed())
         else:
             if not self.member.session.coordinator_known:

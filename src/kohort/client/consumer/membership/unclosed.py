@@ -13,7 +13,7 @@ from kohort.client.blocking import lifecycle
 from kohort.client.blocking.lifecycle import BoundLoop, Shutdown
 from kohort.client.config.definitions import ConsumerConfig
 from kohort.client.consumer.callbacks import SILENT
-from kohort.client.consumer.last_poll import nobody_closes
+from kohort.client.consumer.last_poll import never_closed
 from kohort.client.consumer.membership.shell import Membership
 from kohort.client.net.backoff import Deadline
 from kohort.client.net.cluster import Cluster
@@ -42,7 +42,7 @@ def shutdown(core: ConsumerCore | None) -> Shutdown | None:
 
 async def _close(core: ConsumerCore) -> None:
     deadline = Deadline(_SHUTDOWN_MS)
-    await core.close(deadline, SILENT, GroupMembershipOperation.DEFAULT, nobody_closes)
+    await core.close(deadline, SILENT, GroupMembershipOperation.DEFAULT, never_closed)
 
 
 def leave_group(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from kohort.client.blocking.executor import OneAside
+from kohort.client.blocking.executor import SerialCall
 from kohort.client.net.security.auth import Exchange, Work
 from kohort.client.net.security.sasl import authenticate, handshake
 from kohort.errors import (
@@ -130,7 +130,7 @@ class AtHost:
         self._service = service
         self._keytab = keytab
         # A silent KDC must not block the threads that look up hosts.
-        first = OneAside(self._first, "kohort-kerberos")
+        first = SerialCall(self._first, "kohort-kerberos")
         self._work = Work(self._first, first, "Kerberos gave no ticket")
 
     def _first(self) -> tuple[Context, bytes]:

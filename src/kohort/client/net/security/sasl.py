@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 
-from kohort.client.blocking.executor import OneAside
+from kohort.client.blocking.executor import SerialCall
 from kohort.client.config.security import Token
 from kohort.client.net.security.auth import CredentialsError, Exchange, Step, Work
 from kohort.client.net.security.scram import Salting, Scram
@@ -120,7 +120,7 @@ class OAuthBearer:
     ) -> None:
         self._name = name
         # A provider that hangs must not block the threads that look up hosts.
-        self._work = Work(token, OneAside(token, "kohort-token"), f"{source} gave no token")
+        self._work = Work(token, SerialCall(token, "kohort-token"), f"{source} gave no token")
         self._extensions = "".join(f"\x01{name}={value}" for name, value in extensions.items())
 
     def exchange(self, host: str) -> Exchange:  # noqa: ARG002  # the same for every host

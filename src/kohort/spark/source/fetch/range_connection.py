@@ -17,7 +17,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import TypeVar, cast
 
-from kohort.client.net.addresses import Address, look_up
+from kohort.client.net.connecting import Address, look_up
 from kohort.client.net.connection import (
     Answered,
     BecameReady,
@@ -40,13 +40,13 @@ from kohort.client.net.security.tls import (
     tls_there,
 )
 from kohort.client.net.transport import refused, work_failed
-from kohort.client.net.worded import in_words
 from kohort.errors import (
     BrokerUnavailableError,
     KafkaError,
     KohortError,
     RemoteProtocolError,
     RequestTimedOutError,
+    error_text,
 )
 from kohort.wire.codec.schema import Message, Request
 
@@ -282,7 +282,7 @@ def _secured(
 
 
 def _reason(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or in_words(error)
+    return getattr(error, "strerror", None) or error_text(error)
 
 
 def _refuse_without_tls(host: str, port: int, end: float, proxy: Proxy | None) -> None:

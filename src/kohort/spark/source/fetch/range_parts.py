@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from kohort.client.consumer.clipped_times import ClippedTimes
+from kohort.client.consumer.records import ClippedTimes
 from kohort.wire.codec.schema import Buffer
 
 if TYPE_CHECKING:

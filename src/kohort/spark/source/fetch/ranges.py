@@ -16,8 +16,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from kohort.client.config.definitions import ConsumerConfig, from_kafka, make
-from kohort.client.consumer.clipped_times import ClippedTimes
-from kohort.client.consumer.records import without_aborted
+from kohort.client.consumer.records import ClippedTimes, without_aborted
 from kohort.client.net.backoff import Backoff, Deadline
 from kohort.client.net.versions import FETCH_BY_NAME
 from kohort.errors import (

@@ -19,7 +19,7 @@ _MAX_INT32: Final = 0x7FFFFFFF
 _RIGHT: Final = "WRITE to the topic, or before Kafka 2.8 to IDEMPOTENT_WRITE in"
 
 
-class Identifying:
+class InitProducerId:
     """Requests a producer id in the background.
 
     A missing permission does not end it: it asks again when later records arrive.
@@ -92,7 +92,7 @@ async def identity_of(
             if needs_help(error) and not isinstance(error, RemoteProtocolError):
                 raise
         except Exception as error:  # noqa: BLE001  # a bug; it is logged
-            cluster.troubles.note_defect("asking for a producer id", error)
+            cluster.incidents.note_defect("asking for a producer id", error)
             note(broken(error))
         await asyncio.sleep(pause.next_s())
 

@@ -11,7 +11,7 @@ from kohort.client.net.backoff import Backoff, Deadline, may_pass
 from kohort.errors import BrokerUnavailableError, KohortError
 
 
-class TriedAgain:
+class Retrying:
     """Base of `Cluster` for calls that are retried.
 
     Args:

@@ -9,8 +9,7 @@ import pytest
 
 from kohort.client.config.definitions import ConsumerConfig, make
 from kohort.client.consumer.membership.log import GroupLog
-from kohort.client.net.worded import in_words
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, error_text
 from kohort.group.events import MemberStateChanged, Ownership, OwnershipChanged
 from kohort.types import TopicPartition
 
@@ -27,8 +26,8 @@ STATES = ("JOINING", "PREPARE_LEAVING", "LEAVING", "UNSUBSCRIBED", "STALE", "FEN
 
 
 def test_an_error_without_a_text_is_named_by_its_type() -> None:
-    assert in_words(TimeoutError()) == "TimeoutError"
-    assert in_words(ValueError("what")) == "what"
+    assert error_text(TimeoutError()) == "TimeoutError"
+    assert error_text(ValueError("what")) == "what"
 
 
 @pytest.mark.parametrize("is_member", [True, False])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.client.consumer.poll_waiter import Handover
+from kohort.client.consumer.poll_waiter import PollWaiter
 from kohort.client.net.backoff import Deadline
 
 
@@ -18,7 +18,7 @@ class Loop:
         self.there: bool | None = None
         self.taken = 0
         self.looked = threading.Event()
-        self.handover = Handover(self.set_aside, self.found)
+        self.poll_waiter = PollWaiter(self.set_aside, self.found)
 
     def found(self) -> bool | None:
         self.looked.set()
@@ -30,14 +30,14 @@ class Loop:
 
     def come(self, what: bool | None) -> None:
         self.there = what
-        self.handover.offer()
+        self.poll_waiter.offer()
 
 
 def poll(loop: Loop, meanwhile: Callable[[], None], timeout_ms: int = 60_000) -> bool:
     """Wait in another thread until `meanwhile` has been done; return what the poll was told."""
     told: list[bool] = []
     waiting = threading.Thread(
-        target=lambda: told.append(loop.handover.wait(Deadline(timeout_ms))), daemon=True
+        target=lambda: told.append(loop.poll_waiter.wait(Deadline(timeout_ms))), daemon=True
     )
     loop.looked.clear()
     waiting.start()
@@ -57,7 +57,7 @@ def test_who_waits_is_given_records() -> None:
 def test_who_finds_something_asks_for_it(there: bool) -> None:
     loop = Loop()
     loop.there = there
-    assert not loop.handover.wait(Deadline(60_000))
+    assert not loop.poll_waiter.wait(Deadline(60_000))
     assert loop.taken == 0
 
 
@@ -80,9 +80,9 @@ def test_who_waits_is_not_woken_by_nothing() -> None:
 
 def test_who_waits_asks_when_nothing_comes() -> None:
     loop = Loop()
-    assert not loop.handover.wait(Deadline(20))
-    assert not loop.handover.wait(Deadline(0))
-    assert not loop.handover.wait(Deadline(None))
+    assert not loop.poll_waiter.wait(Deadline(20))
+    assert not loop.poll_waiter.wait(Deadline(0))
+    assert not loop.poll_waiter.wait(Deadline(None))
     loop.come(True)
     assert loop.taken == 0
 
@@ -104,10 +104,10 @@ def test_what_setting_aside_leads_to_is_not_set_aside_twice() -> None:
     taken = loop.set_aside
 
     def again() -> bool | None:
-        loop.handover.offer()
+        loop.poll_waiter.offer()
         return taken()
 
-    loop.handover = Handover(again, loop.found)
+    loop.poll_waiter = PollWaiter(again, loop.found)
     assert poll(loop, lambda: loop.come(True))
     assert loop.taken == 1
 
@@ -122,7 +122,7 @@ def test_an_error_while_setting_aside_leaves_who_waits_waiting() -> None:
             raise ZeroDivisionError
         return taken()
 
-    loop.handover = Handover(fails, loop.found)
+    loop.poll_waiter = PollWaiter(fails, loop.found)
 
     def come() -> None:
         with pytest.raises(ZeroDivisionError):
