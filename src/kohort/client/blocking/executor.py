@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable, iscoroutine
 from typing import Generic, TypeVar
 
-from kohort.client.blocking.serving import fail, succeed
+from kohort.client.blocking.portal_call import fail, succeed
 
 log = logging.getLogger("kohort.client")
 

@@ -26,7 +26,7 @@ from typing import TypeVar, cast
 
 from kohort.client.blocking import lifecycle
 from kohort.client.blocking.lifecycle import Claim, Shutdown
-from kohort.client.blocking.serving import Running, Serve, TooLongError, closed
+from kohort.client.blocking.portal_call import PortalCall, Running, TooLongError, closed
 from kohort.client.net.backoff import Deadline
 from kohort.errors import LocalProtocolError, error_text
 
@@ -81,9 +81,9 @@ class LoopThread:
         self._closes: dict[int, Claim] = {}
         self._gates: set[Gate] = set()
         self._early: deque[Callable[[], object]] = deque()
-        self._waiting: set[Serve] = set()
+        self._waiting: set[PortalCall] = set()
         self._shutdown: asyncio.Task[None] | None = None
-        self._closing: Serve | None = None
+        self._closing: PortalCall | None = None
         self._closed = False
         self._ended = False
         self._is_over = False  # whether `close` is done
@@ -100,9 +100,9 @@ class LoopThread:
             LocalProtocolError: The client is closed, or the call comes from the loop itself, which
                 would wait forever, or from a forked child.
         """
-        return self.run_serving(lambda _: make())
+        return self.run_portal_call(lambda _: make())
 
-    def run_serving(self, make: Callable[[Serve], Coroutine[object, object, T]]) -> T:
+    def run_portal_call(self, make: Callable[[PortalCall], Coroutine[object, object, T]]) -> T:
         """Run a coroutine that may request calls in this thread meanwhile, and wait for it.
 
         Raises:
@@ -110,39 +110,39 @@ class LoopThread:
             SystemExit: The process is exiting, and this is a daemon thread.
         """
         try:
-            return cast("T", self._serve(self._reach(), make, Deadline(None)))
+            return cast("T", self._call(self._reach(), make, Deadline(None)))
         except LocalProtocolError:
             lifecycle.end_daemon()
             raise
 
-    def _serve(
+    def _call(
         self,
         running: Running,
-        make: Callable[[Serve], Coroutine[object, object, T]],
+        make: Callable[[PortalCall], Coroutine[object, object, T]],
         deadline: Deadline,
     ) -> object:
-        serve = Serve(running)
-        self._wait(serve, make, deadline)
-        return serve.result()
+        call = PortalCall(running)
+        self._wait(call, make, deadline)
+        return call.result()
 
     def _wait(
         self,
-        serve: Serve,
-        make: Callable[[Serve], Coroutine[object, object, T]],
+        call: PortalCall,
+        make: Callable[[PortalCall], Coroutine[object, object, T]],
         deadline: Deadline,
     ) -> None:
         try:
-            self._waiting.add(serve)
+            self._waiting.add(call)
             # Either this sees that the thread has ended, or the thread, at its end, sees this
             # waiter.
-            if self._ended or not serve.start(make):
+            if self._ended or not call.start(make):
                 raise closed()
-            serve.until_finished(deadline)
+            call.until_finished(deadline)
         except BaseException as error:
-            serve.interrupt(error)
+            call.interrupt(error)
             raise
         finally:
-            self._waiting.discard(serve)
+            self._waiting.discard(call)
 
     def _reach(self) -> Running:
         if self._closed:
@@ -261,7 +261,7 @@ class LoopThread:
 
     def close(
         self,
-        make: Callable[[Serve], Coroutine[object, object, object]] | None = None,
+        make: Callable[[PortalCall], Coroutine[object, object, object]] | None = None,
         timeout_s: float | None = None,
         *,
         goes_on: bool = False,
@@ -312,24 +312,24 @@ class LoopThread:
 
     def _close(
         self,
-        make: Callable[[Serve], Coroutine[object, object, object]] | None,
+        make: Callable[[PortalCall], Coroutine[object, object, object]] | None,
         deadline: Deadline,
         goes_on: bool,
     ) -> None:
-        serve: Serve | None = None
+        call: PortalCall | None = None
         running = self._running
         if make is not None and running is not None and self.is_started:
             self._cancel_interrupted()
-            serve = self._closing or Serve(running, goes_on=goes_on)
-            self._closing = serve if goes_on else None
+            call = self._closing or PortalCall(running, goes_on=goes_on)
+            self._closing = call if goes_on else None
             try:
-                self._wait(serve, make, deadline)
+                self._wait(call, make, deadline)
             except TooLongError:
                 log.warning("%s did not close in time; its connections are cut off", self)
-                serve = None
+                call = None
         try:
-            if serve is not None:
-                serve.result()
+            if call is not None:
+                call.result()
         finally:
             self._stop(deadline)
 
@@ -346,9 +346,9 @@ class LoopThread:
 
     def _cancel_interrupted(self) -> None:
         """End interrupted calls of this thread, when called from a signal handler."""
-        for serve in list(self._waiting):
-            if serve.owner == get_ident():
-                serve.cancel()
+        for call in list(self._waiting):
+            if call.owner == get_ident():
+                call.cancel()
 
     def abandon(self, shutdown: Shutdown | None, timeout_s: float) -> None:
         """Let the thread end on its own after its last work, without waiting or taking a lock.
@@ -411,8 +411,8 @@ class LoopThread:
         for gate in list(self._gates):  # the thread that would answer belongs to the parent
             gate.open()
         waiting = list(self._waiting)
-        for serve in waiting:
-            serve.abandon()
+        for call in waiting:
+            call.abandon()
         return self._running and (self, waiting)
 
     def _run(self, loop: asyncio.AbstractEventLoop, gate: queue.SimpleQueue[Running]) -> None:

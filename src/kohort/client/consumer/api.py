@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 from kohort.client.blocking import lifecycle
-from kohort.client.blocking.serving import Serve
+from kohort.client.blocking.portal_call import PortalCall
 from kohort.client.config import arguments
 from kohort.client.config.definitions import ConsumerConfig, OnCommit, from_kafka
 from kohort.client.consumer.aio import (
@@ -122,7 +122,7 @@ class Consumer(GroupCalls):
         self._internals.refuse_in_listener("unsubscribe")
         undone = self._last.undone()
         self._restore_undelivered()
-        self._thread.run_serving(lambda serve: self._internals.core.unsubscribe(serve, undone))
+        self._thread.run_portal_call(lambda call: self._internals.core.unsubscribe(call, undone))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group assigning them."""
@@ -264,12 +264,12 @@ class Consumer(GroupCalls):
 
     def _asked(self, deadline: Deadline, *, reads: bool) -> ConsumerCore:
         make = self._make_ready
-        core = self._core = self._thread.run_serving(lambda serve: make(deadline, serve, reads))
+        core = self._core = self._thread.run_portal_call(lambda call: make(deadline, call, reads))
         return core
 
-    async def _make_ready(self, deadline: Deadline, serve: Serve, reads: bool) -> ConsumerCore:
+    async def _make_ready(self, deadline: Deadline, call: PortalCall, reads: bool) -> ConsumerCore:
         core = self._internals.core
-        await core.ready(deadline, serve, reads=reads)
+        await core.ready(deadline, call, reads=reads)
         return core
 
     def _begin(self, call: str) -> None:
@@ -454,7 +454,7 @@ class Consumer(GroupCalls):
         self._restore_undelivered()
         self._core = None
         self._thread.close(
-            lambda serve: self._internals.close(serve, undone, timeout_s, operation),
+            lambda call: self._internals.close(call, undone, timeout_s, operation),
             timeout_s,
             goes_on=True,
         )

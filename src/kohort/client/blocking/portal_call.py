@@ -87,7 +87,7 @@ class _Call(Struct, eq=False):
     is_begun: bool = False
 
 
-class Serve:
+class PortalCall:
     """A coroutine on a loop that calls functions in the thread that waits for it.
 
     Args:
@@ -111,12 +111,12 @@ class Serve:
         self._calls: deque[_Call] = deque()
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def start(self, make: Callable[[Serve], Made]) -> bool:
+    def start(self, make: Callable[[PortalCall], Made]) -> bool:
         """Start the coroutine unless it has started; return whether there is a loop for it."""
         self.owner = get_ident()
         return self._running.post(self._start, make)
 
-    def _start(self, make: Callable[[Serve], Made]) -> None:
+    def _start(self, make: Callable[[PortalCall], Made]) -> None:
         if self._task is not None or self.is_over:
             return
         if self._is_cancelled or self._running.is_ending:
