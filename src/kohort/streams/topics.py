@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from kohort.client.admin.aio import AsyncAdminClient
-from kohort.client.admin.values import ConfigResource, NewTopic
+from kohort.client.admin.aio import AsyncAdminClient, partitions_and_policy
+from kohort.client.admin.values import NewTopic
 from kohort.errors import ErrorCode, KafkaError, PartialFailureError
 from kohort.streams.errors import (
     InternalTopicError,
@@ -26,9 +26,6 @@ from kohort.types import TopicPartition
 
 log = logging.getLogger("kohort.streams")
 
-# How long brokers may take to know a new topic, and how often to ask them.
-_APPEARS_S = 30.0
-_AGAIN_S = 0.1
 _COMPACT: Mapping[str, str] = {"cleanup.policy": "compact"}
 # Processed records are no longer needed, but no record may be deleted before that.
 _KEEP: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -331,7 +328,7 @@ def _exists(error: object) -> bool:
 
 
 async def _check(admin: AsyncAdminClient, topic: InternalTopic) -> None:
-    count, policy = await _described(admin, topic.name)
+    count, policy = await partitions_and_policy(admin, topic.name)
     if count != topic.partitions:
         raise InternalTopicError(
             f"{topic.name} has {count} partitions and must have {topic.partitions}, one for each"
@@ -348,26 +345,6 @@ async def _check(admin: AsyncAdminClient, topic: InternalTopic) -> None:
             f" are deleted while they are needed. Set it with kafka-configs.sh --alter --topic"
             f" {topic.name} --add-config cleanup.policy={wanted}"
         )
-
-
-async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
-    """Return how many partitions a topic has, and its clean-up policy.
-
-    Not every broker knows a new topic at once, so this retries.
-    """
-    resource = ConfigResource("topic", topic)
-    end = asyncio.get_running_loop().time() + _APPEARS_S
-    while True:
-        try:
-            partitions = await admin.describe_topics([topic])
-            configs = await admin.describe_configs([resource])
-        except KafkaError as error:
-            is_new = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not is_new or asyncio.get_running_loop().time() > end:
-                raise
-            await asyncio.sleep(_AGAIN_S)
-        else:
-            return len(partitions[topic]), configs[resource]["cleanup.policy"].value or ""
 
 
 def partitions_of(counts: Mapping[str, int]) -> list[TopicPartition]:

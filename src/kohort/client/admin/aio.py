@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, cast
@@ -28,11 +29,15 @@ from kohort.client.config.definitions import AdminConfig, from_kafka, make
 from kohort.client.measures import Metrics, precise_ms
 from kohort.client.net.backoff import Deadline
 from kohort.client.net.metadata import Node, PartitionMetadata
-from kohort.errors import ConfigError, LocalProtocolError
+from kohort.errors import ConfigError, ErrorCode, KafkaError, LocalProtocolError
 from kohort.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kohort.client.config.settings import AdminSettings
+
+# How long brokers may take to know a new topic, and how often to ask them.
+_APPEARS_S = 30.0
+_AGAIN_S = 0.1
 
 
 class AdminInternals(AsyncInternals):
@@ -304,3 +309,30 @@ class AsyncAdminClient(AsyncFacade):
 def internals_of(admin: AsyncAdminClient) -> AdminInternals:
     """Return what an admin client hides from applications, for the blocking one."""
     return admin._internals  # noqa: SLF001  # of this module
+
+
+async def partitions_and_policy(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
+    """Return how many partitions a topic has, and its `cleanup.policy`.
+
+    The topic may just have been created: not every broker knows it at once, so this retries.
+
+    Args:
+        admin: Asks the brokers.
+        topic: Name of the topic.
+
+    Raises:
+        KafkaError: The brokers cannot be reached, or refuse; or none knows the topic in time.
+    """
+    resource = ConfigResource("topic", topic)
+    now = asyncio.get_running_loop().time
+    end = now() + _APPEARS_S
+    while True:
+        try:
+            partitions = await admin.describe_topics([topic])
+            configs = await admin.describe_configs([resource])
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or now() > end:
+                raise
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return len(partitions[topic]), configs[resource]["cleanup.policy"].value or ""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from kohort.client.admin.aio import AsyncAdminClient
+from kohort.client.admin.aio import AsyncAdminClient, partitions_and_policy
 from kohort.client.admin.values import ConfigResource
 from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.region.errors import ControlTopicError
@@ -20,9 +20,6 @@ LOST = (
     "an output of its own"
 )
 _EVERY_S = 30.0
-# How long brokers may take to know a new topic, and how often to ask them.
-_APPEARS_S = 30.0
-_AGAIN_S = 0.1
 
 
 def keeps_all(policy: str) -> bool:
@@ -91,7 +88,7 @@ async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
         ControlTopicError: It has several partitions, or is not compacted.
         KafkaError: The brokers cannot be reached, or refuse.
     """
-    count, policy = await _described(admin, topic)
+    count, policy = await partitions_and_policy(admin, topic)
     if count != 1:
         raise ControlTopicError(
             f"{topic} has {count} partitions and must have one: the order of a region's records "
@@ -104,23 +101,3 @@ async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
             "before, the topic was deleted and another client recreated it by asking for it: "
             f"{LOST}. If it never did, delete the topic and let kohort make it"
         )
-
-
-async def _described(admin: AsyncAdminClient, topic: str) -> tuple[int, str]:
-    """Return how many partitions a topic has, and its clean-up policy.
-
-    Not every broker knows a new topic at once, so this retries.
-    """
-    resource = ConfigResource("topic", topic)
-    end = asyncio.get_running_loop().time() + _APPEARS_S
-    while True:
-        try:
-            partitions = await admin.describe_topics([topic])
-            configs = await admin.describe_configs([resource])
-        except KafkaError as error:
-            is_new = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not is_new or asyncio.get_running_loop().time() > end:
-                raise
-            await asyncio.sleep(_AGAIN_S)
-        else:
-            return len(partitions[topic]), configs[resource]["cleanup.policy"].value or ""
