@@ -47,3 +47,14 @@ def test_a_group_alone_has_each_flight_once(tmp_path: Path) -> None:
     assert (told["flights"], told["lost"], told["twice"], told["lag"]) == (336_776, 0, 0, 0)
     assert {*told["written_by"]} == APPLICATIONS
     assert "one group, three applications" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.timeout(300)
+def test_a_source_that_commits_too_early_loses_flights_and_the_demo_says_so(tmp_path: Path) -> None:
+    code, told = played(tmp_path, "--sabotage")
+    missing = told["lost"]
+    assert (code, told["passed"], told["region"]) == (1, False, None)
+    assert told["flights"] + missing == 336_776
+    assert missing > 0
+    assert f"{missing:,} flights are not in the table" in told["reasons"]
+    assert "are not in the table" in (tmp_path / "report.html").read_text()
