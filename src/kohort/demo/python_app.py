@@ -65,9 +65,9 @@ class _ArrowRows:
 
 
 class Application:
-    """Reads, writes, commits; in that order, except with sabotage.
+    """Reads, writes and commits, in that order, except with sabotage.
 
-    It is the listener of its own consumer: it commits partitions before it gives them up.
+    It is the listener of its own consumer: it commits partitions before giving them up.
     """
 
     def __init__(self, consumer: Consumer, arguments: argparse.Namespace) -> None:
@@ -78,7 +78,7 @@ class Application:
         self._uncommitted = False
         self._name = arguments.name
         self._sabotage = arguments.sabotage
-        # The demo creates its topic once, so positions need no topic ids.
+        # The demo creates its topic only once, so positions need no topic ids.
         self._table = TableAppend(
             arguments.table, group_id=arguments.group, positions_without_id="same"
         )
@@ -102,7 +102,7 @@ class Application:
         """Do nothing: the group's offsets are the starting points."""
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:  # noqa: ARG002  # a listener's signature
-        """Commit, so that the next owner begins where this one ended."""
+        """Commit, so that the next owner starts where this one ended."""
         self._commit()
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -114,7 +114,7 @@ class Application:
         self._batch_id += 1
 
     def _commit(self) -> None:
-        """Commit the read records; during a rebalance, leave that to the next step."""
+        """Commit the records read; during a rebalance, leave that to the next step."""
         if not self._uncommitted:
             return
         try:
@@ -199,7 +199,7 @@ def run_in_region(worker: RegionConsumer, orders: queue.Queue[str]) -> None:
 
 
 def main() -> None:
-    """Run the application until it has to drain, or is killed."""
+    """Run the application until it must drain, or is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in ("name", "bootstrap", "topic", "group", "table", "session-timeout-ms"):
         parser.add_argument(f"--{option}", required=True)

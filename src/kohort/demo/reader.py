@@ -1,8 +1,8 @@
 """A reader of the table of `kohort demo`, which polls it while the applications write.
 
 The output of a region must be a consistent cut at every moment: the records of each partition from
-the first one on without a gap, each once, with the totals of an undisturbed run. The reader checks
-it against the topic's order and the data set's own figures.
+    the first one without a gap, each exactly once, with the totals of an undisturbed run. The
+    reader checks this against the topic's order and the data set's own figures.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Truth:
         self._totals: dict[int, list[int]] = {}
 
     def add(self, partition: int, ids: Iterable[int]) -> None:
-        """Take the next records of a partition, by the flights' row numbers."""
+        """Add the next records of a partition, by the flights' row numbers."""
         new = list(ids)
         flights = ((self._aircraft[each], self._delays[each]) for each in new)
         state = self._states.setdefault(partition, {})
@@ -52,16 +52,16 @@ class Truth:
         self._ids.setdefault(partition, []).extend(new)
 
     def known(self, partition: int) -> int:
-        """Return how many records of a partition it knows."""
+        """Return how many records of a partition are known."""
         return len(self._ids.get(partition, ()))
 
     def prefix(self, partition: int, count: int) -> tuple[list[int], list[int]]:
-        """Return row numbers and totals of the first records of a partition."""
+        """Return row numbers and totals of a partition's first records."""
         return self._ids.get(partition, [])[:count], self._totals.get(partition, [])[:count]
 
 
 def what_is_wrong(columns: Mapping[str, np.ndarray], truth: Truth) -> str:
-    """Return why a snapshot is not a consistent cut; empty if it is one.
+    """Return why a snapshot is not a consistent cut; empty if it is.
 
     Args:
         columns: Partition, offset, id and total of all rows.
@@ -81,7 +81,7 @@ def what_is_wrong(columns: Mapping[str, np.ndarray], truth: Truth) -> str:
 
 
 def _wrong_in(rows: Mapping[str, np.ndarray], ids: list[int], wanted: list[int]) -> str:
-    """Return how the rows of a partition, in order, differ from its first records."""
+    """Return how the ordered rows of a partition differ from its first records."""
     import numpy as np
 
     count = len(rows["offset"])
@@ -104,8 +104,8 @@ class Reader:
 
     Args:
         table: Path of the table.
-        consumer: Reads the topic from its beginning; a member of no group.
-        truth: The records it has read.
+        consumer: Reads the topic from its beginning, without a group.
+        truth: The records read so far.
     """
 
     def __init__(self, table: str, consumer: Consumer, truth: Truth) -> None:

@@ -1,4 +1,4 @@
-"""Publish the flights in the order they flew, at a fixed number of days per second."""
+"""Publishes the flights in the order they flew, at a fixed number of days per second."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Replay:
 
         Args:
             table: The data set.
-            producer: Creates the producer, inside the thread that uses it.
+            producer: Creates the producer in the thread that uses it.
             topic: Topic to publish to.
             days_per_second: Pace of the calendar.
         """
@@ -115,7 +115,7 @@ class Replay:
         """Count acknowledged flights, so that `published` is exact."""
         waiting = []
         for future in pending:
-            # Each is checked once: one that completes later is counted the next time.
+            # Each is checked once: if it completes later, the next check counts it.
             if future.done():
                 future.result()
                 self.progress.published += 1

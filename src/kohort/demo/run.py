@@ -1,4 +1,4 @@
-"""Run the demo from the first act to the verdict."""
+"""Runs the demo from the first act to the verdict."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Cast(Struct, frozen=True):
 
     Attributes:
         applications: The applications that read and write, by name.
-        reader: Checks the table meanwhile; None without a region.
+        reader: Checks the table while it is written; None without a region.
     """
 
     applications: dict[str, Actor]
@@ -129,14 +129,14 @@ def _play(cast: _Cast, stage: Stage, replay: Replay, draw: Callable[[str], None]
     script = Script(cast.applications, stage, replay, draw, Calendar())
     script.play()
     if cast.reader is not None:
-        cast.reader.tell("drain")  # it checks a last time
+        cast.reader.tell("drain")  # it checks one last time
         cast.reader.wait_for("drained", _LAST_LOOK_S)
     draw("done")
     return script
 
 
 def _announcer(console: Console) -> Callable[[str], None]:
-    """Return the display without a terminal: one line for each act."""
+    """Return the display for use without a terminal: one line per act."""
     shown: list[str] = []
 
     def announce(act: str) -> None:
@@ -170,8 +170,8 @@ def _judge(
     expected = flights.figures_of(table)
     judged = verdict.judge(expected, facts, APPLICATIONS, script.moved_under_load)
     if snapshots is None:
-        # Records that the killed application had read but not committed were read again, unless
-        # lost.
+        # Unless lost, records that the killed application had read but not committed were read
+        # again.
         reread = script.open_at_kill - judged.lost
     else:
         judged = replace(

@@ -30,7 +30,7 @@ class EagerCommitDataSource(KohortDataSource):
 
 
 class EagerCommitReader(KohortStreamReader):
-    """Reports a batch as finished the moment it is offered."""
+    """Reports a batch as finished as soon as it is offered."""
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
         """Return the next batch, already committed to the group."""

@@ -26,7 +26,7 @@ class GroupView(Protocol):
     """The script's view of the group."""
 
     def owned_by(self, name: str) -> int:
-        """Return how many partitions an application owns now."""
+        """Return how many partitions an application currently owns."""
         ...
 
     def gone(self, name: str) -> None:
@@ -37,10 +37,10 @@ class GroupView(Protocol):
 
     @property
     def rebalances(self) -> tuple[Rebalance, ...]:
-        """The rebalances that have ended."""
+        """The completed rebalances."""
 
     def now_ms(self) -> int:
-        """Return the time on the clock of the timeline."""
+        """Return the time by the timeline's clock."""
 
 
 class Script:
@@ -54,14 +54,14 @@ class Script:
         draw: Callable[[str], None],
         calendar: Calendar,
     ) -> None:
-        """Take the stage.
+        """Prepare the script.
 
         Args:
-            actors: The parked applications by name: north, south and west.
+            actors: The waiting applications by name: north, south and west.
             group: The view of the group.
             replay: The publisher of the flights, not yet started.
-            draw: Shows the current state under a caption.
-            calendar: The days at which the acts turn.
+            draw: Displays the current state with a caption.
+            calendar: The days on which the acts change.
         """
         self.markers: list[Marker] = []
         self.open_at_kill = 0

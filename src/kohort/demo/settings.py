@@ -26,7 +26,7 @@ class GroupProtocol(Enum):
 
     @property
     def description(self) -> str:
-        """The protocol and what it stops, for the report."""
+        """The protocol and what it interrupts, for the report."""
         return {
             GroupProtocol.CLASSIC: "eager protocol: each rebalance stops every partition",
             GroupProtocol.COOPERATIVE: "cooperative protocol (KIP-429): what stays goes on",
@@ -80,15 +80,15 @@ class DemoSettings(Struct, frozen=True):
 
     @property
     def session_timeout_ms(self) -> int:
-        """How long the group waits for a silent member, in ms; Kafka's minimum is 6 s."""
+        """Timeout for a silent member, in milliseconds; Kafka's minimum is 6 s."""
         return 3_000 if self.quick and self.bootstrap_servers is None else 6_000
 
 
 class Calendar(Struct, frozen=True):
-    """The days of 2013 at which the acts turn.
+    """The days of 2013 on which the acts change.
 
     The replay waits at each day until the previous act has completed, so that a slow machine shows
-    the same story as a fast one.
+    the same sequence as a fast one.
     """
 
     south_joins: int = 45

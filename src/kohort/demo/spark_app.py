@@ -27,7 +27,7 @@ SCHEMA = FLIGHT + ", dep_delay long, month int, day int"
 
 
 def session(name: str) -> SparkSession:
-    """Start Spark with the settings for the kohort source, small enough for three at once."""
+    """Start Spark with the settings for the kohort source, small enough for three instances."""
     from pyspark.sql import SparkSession
 
     from kohort.spark import KohortDataSource, session_config
@@ -82,7 +82,7 @@ def flights(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
 
 
 def of_region(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the source's options that make the query an operator of a region; none without."""
+    """Return the source's options that make the query an operator of a region, if there is one."""
     if not arguments.region:
         return {}
     return {
@@ -108,7 +108,7 @@ def writer(arguments: argparse.Namespace) -> Callable[[DataFrame, int], None]:
 
 
 def records_of_open_batch(checkpoint: Path, batch_id: int) -> int:
-    """Count the records of a batch from Spark's own offset log, written before the batch began."""
+    """Count a batch's records from Spark's own offset log, which is written before the batch."""
     lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
     manifest = Manifest.from_json(json.loads(lines[-1]))
     return sum(end - start for start, end in manifest.ranges.values())
@@ -136,7 +136,7 @@ def start(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
 
 
 def main() -> None:
-    """Run the application until it has to drain, or is killed."""
+    """Run the application until it must drain, or is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = ("name", "bootstrap", "topic", "group", "table", "checkpoint", "source")
     for option in (*names, "session-timeout-ms", "group-protocol"):

@@ -1,4 +1,4 @@
-"""Read the demo's table with Spark SQL, in a separate process, and print the facts as JSON."""
+"""Reads the demo's table with Spark SQL, in a separate process, and prints the facts as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def facts(spark: SparkSession, table: str) -> dict[str, object]:
     """Return the facts of the table as plain values."""
     from deltalake import DeltaTable
 
-    # The Delta log says which files are the table; Spark without a Delta jar reads just those.
+    # The Delta log lists the table's files; Spark without a Delta jar reads only those.
     spark.read.parquet(*DeltaTable(table).file_uris()).createOrReplaceTempView("flights")
     rows = spark.sql(ROWS).first()
     return {

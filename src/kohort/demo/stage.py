@@ -1,4 +1,4 @@
-"""The setting of the demo: a broker, a topic and a group, and observations of the group."""
+"""The environment of the demo: a broker, a topic and a group, and observations of the group."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DESCRIBE_INTERVAL_S = 0.25
 
 
 class Stage:
-    """The embedded broker, or the reader's own Kafka, with a topic and a group for the demo."""
+    """The embedded broker, or the user's own Kafka, with a topic and a group for the demo."""
 
     def __init__(self, settings: DemoSettings) -> None:
         """Prepare; entering the context starts the broker and creates the topic."""
@@ -69,7 +69,7 @@ class Stage:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the broker, or delete what was created on the reader's Kafka."""
+        """Stop the broker, or delete what was created on the user's Kafka."""
         self._stopping.set()
         self._stack.close()
 
@@ -88,7 +88,7 @@ class Stage:
         broker.create_topic(self.topic, PARTITIONS)
 
     def curtain(self) -> None:
-        """Begin the timeline now, after the applications have warmed up."""
+        """Start the timeline now, after the applications have warmed up."""
         if isinstance(self._watch, EventWatch):
             self._watch = EventWatch(self.group, self.partitions, self.now_ms())
         else:
@@ -137,7 +137,7 @@ class Stage:
                 described = admin.describe_groups([self.group])[self.group]
                 offsets = admin.list_group_offsets(self.group)
             except KafkaError:
-                continue  # observed again in a moment; gaps in observations are not filled
+                continue  # observed again soon; gaps in observations are not filled
             self._committed.update({tp: offset.offset for tp, offset in offsets.items()})
             if isinstance(self._watch, SnapshotWatch):
                 self._watch.on_snapshot(self._snapshot(described), self.now_ms())
@@ -164,7 +164,7 @@ class Stage:
         )
 
     def now_ms(self) -> int:
-        """Return the time on the clock of the timeline."""
+        """Return the time by the timeline's clock."""
         return int(time.monotonic() * 1000)
 
     @property
@@ -185,7 +185,7 @@ class Stage:
         return f"describing the group every {_DESCRIBE_INTERVAL_S * 1000:.0f} ms"
 
     def owned_by(self, name: str) -> int:
-        """Return how many partitions an application owns now."""
+        """Return how many partitions an application currently owns."""
         return self._watch.owned_by(name)
 
     def gone(self, name: str) -> None:
@@ -202,7 +202,7 @@ class Stage:
         return asyncio.run(look(self.region, settings))
 
     def offsets_by_another_client(self) -> tuple[GroupOffset, ...]:
-        """Return the group's offsets and the partitions' ends as confluent-kafka reads them."""
+        """Return the group's offsets and the partitions' ends as read by confluent-kafka."""
         from confluent_kafka import Consumer
         from confluent_kafka import TopicPartition as ForeignPartition
 

@@ -1,7 +1,7 @@
 """A region's output for the flights: each with its aircraft's total delay so far, in minutes.
 
 The totals are state that moves with its partition. After a kill they are correct only if state,
-position and output went back together.
+position and output were restored together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOTAL = "late_so_far"
 
 
 def flight_fields() -> pa.Schema:
-    """Return the columns that a flight has in the topic."""
+    """Return the columns of a flight in the topic."""
     import pyarrow as pa
 
     texts = dict.fromkeys(("carrier", "tailnum", "origin", "dest"), pa.string())
@@ -29,7 +29,7 @@ def flight_fields() -> pa.Schema:
 
 
 def columns() -> pa.Schema:
-    """Return the columns of the table that a region writes."""
+    """Return the columns of the table written by a region."""
     import pyarrow as pa
 
     place = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
@@ -38,11 +38,11 @@ def columns() -> pa.Schema:
 
 
 def totals(flights: Iterable[tuple[str | None, int | None]], state: dict[str, int]) -> list[int]:
-    """Return the minutes that each flight's aircraft has left late, including this flight.
+    """Return the accumulated minutes of delay of each flight's aircraft, including this flight.
 
     Args:
         flights: Aircraft and departure delay, in the order of the partition.
-        state: The minutes of each aircraft before; changed in place.
+        state: The previous minutes of each aircraft; changed in place.
     """
     found = []
     for aircraft, delay in flights:
@@ -53,7 +53,7 @@ def totals(flights: Iterable[tuple[str | None, int | None]], state: dict[str, in
 
 
 def with_totals(rows: pa.Table, state: dict[str, int]) -> pa.Table:
-    """Return rows of one partition with the column of the totals."""
+    """Return rows of one partition with the column of totals added."""
     import pyarrow as pa
 
     flights = zip(rows["tailnum"].to_pylist(), rows["dep_delay"].to_pylist(), strict=True)
@@ -63,7 +63,7 @@ def with_totals(rows: pa.Table, state: dict[str, int]) -> pa.Table:
 def totals_of_batches(
     _place: TopicPartition, batches: Iterable[pa.RecordBatch], state: KeyedState
 ) -> Iterator[pa.RecordBatch]:
-    """Do the same as the function of `kohort.spark.region_sink`."""
+    """Do the same in a function for `kohort.spark.region_sink`."""
     import pyarrow as pa
 
     for batch in batches:

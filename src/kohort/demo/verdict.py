@@ -17,9 +17,9 @@ from kohort.errors import KohortError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Below this share of the flights an application did not really take part.
+# Below this share of the flights, an application did not really take part.
 SMALLEST_SHARE = 0.10
-# With fewer snapshots a reader has not observed the acts.
+# With fewer snapshots, a reader has not observed the acts.
 FEWEST_SNAPSHOTS = 5
 
 
@@ -30,7 +30,7 @@ class TableFacts(Struct, frozen=True):
         rows: Number of rows.
         distinct: Number of distinct flights among them.
         figures: Flights and delays of each carrier.
-        read_by: Rows that each application wrote.
+        read_by: Number of rows written by each application.
     """
 
     rows: int
@@ -40,12 +40,12 @@ class TableFacts(Struct, frozen=True):
 
 
 class SnapshotFacts(Struct, frozen=True):
-    """A reader's observations of the table while the applications of a region wrote it.
+    """A reader's observations of the table while the region's applications wrote it.
 
     Attributes:
-        snapshots: Number of snapshots that it has checked, each one a version of the table.
-        last: Flights in the last one.
-        wrong: Why one was not a consistent cut; empty if all were.
+        snapshots: Number of checked snapshots, each a version of the table.
+        last: Number of flights in the last snapshot.
+        wrong: Why a snapshot was not a consistent cut; empty if all were.
         checkpoints: Checkpoints that the region has completed.
         resets: How many times it went back to the last one.
     """
@@ -61,7 +61,7 @@ class Verdict(Struct, frozen=True):
     """The outcome.
 
     Attributes:
-        lost: Flights of the data set that are not in the table.
+        lost: Flights of the data set that are missing from the table.
         twice: Rows of the table that repeat a flight.
         reasons: The faults, in sentences; empty if there are none.
     """
@@ -109,7 +109,7 @@ def judge(
         expected: Figures computed from the data set itself.
         facts: The contents of the table.
         applications: Every application that had to take part.
-        moved_under_load: How many partitions changed hands while records were flowing.
+        moved_under_load: How many partitions changed owners while records were flowing.
     """
     total = sum(figures.flights for figures in expected.values())
     lost, twice = total - facts.distinct, facts.rows - facts.distinct
@@ -129,7 +129,7 @@ def judge(
 
 
 def judge_snapshots(seen: SnapshotFacts, rows: int) -> tuple[str, ...]:
-    """Return the faults that a reader saw in the table while it was written.
+    """Return the faults seen by a reader in the table while it was written.
 
     Args:
         seen: Its observations.

@@ -11,7 +11,7 @@ from kohort.types import TopicPartition
 
 
 class Move(Struct, frozen=True):
-    """A partition that changed hands.
+    """A partition that changed owners.
 
     Attributes:
         partition: The partition.
@@ -28,9 +28,9 @@ class Rebalance(Struct, frozen=True):
     """One change of the group's assignment, from its cause to the new owners.
 
     Attributes:
-        generation: The resulting generation (classic protocol) or group epoch; the number of the
-            rebalance if only descriptions of the group were observed, which lack it.
-        start_ms: When it began, on the observer's clock.
+        generation: The resulting generation (classic protocol) or group epoch; the rebalance's
+            ordinal number if only descriptions of the group, which lack it, were observed.
+        start_ms: When it began, by the observer's clock.
         end_ms: When the new owners had their partitions.
         member: Label of the member that caused it; empty if no member did.
         cause: The cause in a few words.
@@ -75,7 +75,7 @@ class RebalanceLog:
 
     @property
     def running(self) -> bool:
-        """Whether a rebalance has begun and not ended."""
+        """Whether a rebalance is in progress."""
         return self._open is not None
 
     def begin(self, now_ms: int, member: str, cause: str) -> None:
@@ -84,7 +84,7 @@ class RebalanceLog:
             self._open = (now_ms, member, cause)
 
     def end(self, now_ms: int, generation: int) -> Rebalance | None:
-        """Record that the owners are settled; return the rebalance, None if none was running."""
+        """Record that the owners are settled; return the rebalance, or None if none was running."""
         if self._open is None:
             return None
         start_ms, member, cause = self._open

@@ -29,8 +29,8 @@ class Section(Struct, frozen=True):
 
     Attributes:
         title: Heading.
-        text: A sentence that describes the content, and where it was observed.
-        columns: Headings of the table; a heading that starts with `#` is a column of numbers.
+        text: A sentence that describes the content and where it was observed.
+        columns: Headings of the table; a heading that starts with `#` marks a column of numbers.
         rows: Cells of the table, as text.
         svg: A picture to show above the table.
     """

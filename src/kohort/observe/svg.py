@@ -1,4 +1,4 @@
-"""Draw an ownership timeline as SVG: rows are partitions, colours owners, gaps unowned time.
+"""Draws an ownership timeline as SVG: rows are partitions, colours owners, gaps unowned time.
 
 A partition that one member learns while another owns it (`kohort.streams`) is a hatched bar.
 """
@@ -20,7 +20,7 @@ _LEFT, _TOP, _ROW, _WIDTH = 96, 40, 26, 860
 
 
 class Marker(Struct, frozen=True):
-    """A moment worth a vertical line.
+    """A moment marked by a vertical line.
 
     Attributes:
         at_ms: The time, on the clock of the timeline.

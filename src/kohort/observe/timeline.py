@@ -1,7 +1,7 @@
 """The owners of partitions over time.
 
-A timeline takes facts, in the order they were observed: a partition has an owner from now on, or
-has none. It never guesses: what happened between two observations is not filled in.
+A timeline records facts in the order they were observed: a partition has an owner from now on, or
+    has none. It never guesses: gaps between observations are not filled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OwnershipTimeline:
 
         Args:
             partitions: The partitions to follow; facts about others are ignored.
-            start_ms: Time of the start in milliseconds; no fact may be older.
+            start_ms: The start time in milliseconds; no fact may be older.
         """
         self.start_ms = start_ms
         self.partitions = tuple(sorted(partitions))
@@ -72,7 +72,7 @@ class OwnershipTimeline:
         return {partition: changes[-1][1] for partition, changes in self._changes.items()}
 
     def owner_at(self, partition: TopicPartition, at_ms: int) -> str | None:
-        """Return the owner of a partition at a moment."""
+        """Return the owner of a partition at a time."""
         owner = None
         for start, name in self._changes[partition]:
             if start > at_ms:

@@ -28,7 +28,7 @@ class EventWatch:
         Args:
             group: Group id; events of other groups are ignored.
             partitions: The partitions to follow.
-            start_ms: The current time, on the clock of the events.
+            start_ms: The current time, by the clock of the events.
         """
         self.timeline = OwnershipTimeline(partitions, start_ms)
         self._group = group
@@ -42,12 +42,12 @@ class EventWatch:
 
     @property
     def rebalances(self) -> tuple[Rebalance, ...]:
-        """The rebalances that have ended."""
+        """The completed rebalances."""
         with self._lock:
             return tuple(self._log.finished)
 
     def owned_by(self, label: str) -> int:
-        """Return how many partitions a member owns now, by its client id."""
+        """Return how many partitions a member currently owns, by its client id."""
         with self._lock:
             return sum(owner == label for owner in self.timeline.owners().values())
 
@@ -57,7 +57,7 @@ class EventWatch:
             self.timeline.release_all(label, now_ms)
 
     def on_event(self, event: events.GroupEvent) -> None:
-        """Take the next event of the coordinator."""
+        """Process the next event of the coordinator."""
         if event.group != self._group:
             return
         with self._lock:
@@ -85,8 +85,8 @@ class EventWatch:
     def _all_joined(self, event: events.GenerationStarted) -> None:
         """Release partitions that no member owns any longer, because all have rejoined.
 
-        Eager: each gave up all partitions before. Cooperative (KIP-429): the partitions that the
-            last generation left without an owner, which were being given up until now.
+        Eager: each member gave up all its partitions before. Cooperative (KIP-429): the partitions
+            that the last generation left without an owner, which were being given up until now.
         """
         self._is_classic = True
         for partition in self.timeline.partitions:
@@ -94,7 +94,7 @@ class EventWatch:
                 self.timeline.own(partition, None, event.now)
 
     def _assign(self, event: events.Assigned) -> None:
-        if not self._is_classic:  # KIP-848: it is the target assignment of the members
+        if not self._is_classic:  # KIP-848: the target assignment of the members
             self._target = dict(event.assignments)
             self._epoch = event.generation
             self._end_when_all_have_theirs(event.now)
@@ -153,7 +153,7 @@ class SnapshotWatch:
 
     @property
     def rebalances(self) -> tuple[Rebalance, ...]:
-        """The rebalances that have ended; causes only as far as descriptions show them."""
+        """The completed rebalances; causes only as far as descriptions show them."""
         with self._lock:
             return tuple(self._log.finished)
 
@@ -169,7 +169,7 @@ class SnapshotWatch:
             self.timeline.release_all(label, now_ms)
 
     def on_snapshot(self, snapshot: GroupSnapshot, now_ms: int) -> None:
-        """Take the next description, made at `now_ms`."""
+        """Process the next description, made at `now_ms`."""
         if snapshot.assignments is None:
             with self._lock:
                 self._log.begin(now_ms, "", "the assignment changed")
