@@ -160,7 +160,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed when it is sent again."""
+        """Whether the same request may succeed if it is sent again."""
         return self in _RETRIABLE
 
 
@@ -287,7 +287,7 @@ class RecordDeserializationError(KohortError):
         value: bytes | None,
         reason: str,
     ) -> None:
-        """Make the error of one record."""
+        """Create the error for one record."""
         self.part = part
         self.partition = partition
         self.offset = offset
@@ -417,7 +417,7 @@ class TlsError(AuthenticationError):
     """
 
     def __init__(self, message: str) -> None:
-        """Make the error with a message that names the address and what was not accepted."""
+        """Create the error; the message names the address and what was not accepted."""
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         self.name = "TLS_FAILED"
         self.args = (f"{self.name}: {message}",)
@@ -474,7 +474,7 @@ class ProducerFencedError(KafkaError):
     """
 
     def __init__(self, message: str, code: int = ErrorCode.PRODUCER_FENCED) -> None:
-        """Make the error with a message that names the transactional id."""
+        """Create the error; the message names the transactional id."""
         super().__init__(code, message)
         self.fatal = True
 
@@ -487,5 +487,5 @@ class RebalanceInProgressError(KafkaError):
     """The commit arrived during a rebalance: poll, then commit again."""
 
     def __init__(self, message: str = "") -> None:
-        """Make the error."""
+        """Create the error."""
         super().__init__(ErrorCode.REBALANCE_IN_PROGRESS, message)

@@ -1,4 +1,4 @@
-"""Values that every layer shares."""
+"""Values shared by all layers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ConsumerGroupMetadata(Struct, frozen=True):
 
     Attributes:
         group_id: The group.
-        generation_id: Generation, or member epoch (KIP-848); -1 for no member.
-        member_id: Id of the member; empty for none.
-        group_instance_id: Id of a static member, else None.
+        generation_id: Generation, or member epoch (KIP-848); -1: not a member.
+        member_id: Id of the member; empty: none.
+        group_instance_id: Id of a static member, or None.
     """
 
     group_id: str
@@ -40,8 +40,8 @@ class OffsetAndMetadata(Struct, frozen=True):
 
     Attributes:
         offset: Offset of the next record to read.
-        metadata: Free text stored beside the offset (the broker's limit is 4096 bytes).
-        leader_epoch: Leader epoch of the last record read, -1 when unknown (KIP-320).
+        metadata: Free text stored with the offset (the broker's limit is 4096 bytes).
+        leader_epoch: Leader epoch of the last record read; -1: unknown (KIP-320).
     """
 
     offset: int

@@ -27,7 +27,7 @@ def defaults(cls: type[Struct]) -> dict[str, object]:
         cls: A class without default factories.
 
     Returns:
-        The default of each field by its name, `msgspec.NODEFAULT` where there is none.
+        The default of each field by name, `msgspec.NODEFAULT` if there is none.
     """
     names, known = cls.__struct_fields__, cls.__struct_defaults__
     required = [NODEFAULT] * (len(names) - len(known))
