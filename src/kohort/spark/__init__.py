@@ -1,7 +1,7 @@
 """Kafka consumer groups for Spark: the data source `kohort`, and exactly once into Delta Lake.
 
 Importing this package changes nothing in the process. `configure` makes Spark's Python workers run
-the current interpreter; what needs that calls it.
+the current interpreter; functions that need this call it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ NEEDED = "4.2"
 # Since this version, Spark tells Python sources which batch is finished.
 ADMISSION_CONTROL = "pyspark.sql.streaming.datasource"
 
-# A stopped query matches the traceback of its Python foreachBatch with a regular expression that
+# A stopped query matches the traceback of its Python foreachBatch against a regular expression that
 # recurses once per character (SPARK-39218); the JVM's default stack of 1 MB overflows.
 STACK = "-Xss8m"
 
@@ -57,8 +57,8 @@ def check_spark() -> None:
 def session_config(*, extra_java_options: str = "") -> dict[str, str]:
     """Return settings for building a `SparkSession`, before its JVM starts.
 
-    They include `spark.redaction.regex`, with which Spark hides secrets in its output. It calls
-    `configure`, as the interpreter of the workers is not a setting of a session.
+    They include `spark.redaction.regex`, with which Spark hides secrets in its output. This also
+    calls `configure`, because the interpreter of the workers is not a session setting.
 
     Args:
         extra_java_options: Your own `spark.driver.extraJavaOptions`, which are kept.
@@ -78,12 +78,12 @@ def configure() -> None:
     """Make Spark's Python workers use the current interpreter, unless PYSPARK_PYTHON is set.
 
     Spark runs the first `python3` on the PATH, which outside an activated environment lacks this
-    package. If that is another interpreter, this sets PYSPARK_PYTHON in `os.environ`, and corrects
-    a SparkContext that exists already. A later call changes nothing.
+    package. If that is another interpreter, this sets PYSPARK_PYTHON in `os.environ`, and updates
+    an existing SparkContext. Later calls change nothing.
 
     `session_config`, `install`, `append`, `DeltaAppend`, `region_sink` and the registration of
-    `KohortDataSource` call it. Call it yourself, before the session is created, where Spark finds
-    the source by its name only: the JVM keeps the interpreter with which it started.
+    `KohortDataSource` call it. Call it yourself, before the session is created, if Spark finds the
+    source only by its name: the JVM keeps the interpreter with which it started.
     """
     if "PYSPARK_PYTHON" in os.environ or not sys.executable:
         return
@@ -105,11 +105,11 @@ def _update_running_context() -> None:
 
 
 def log_like_spark() -> None:
-    """Format log lines like Spark's, as they end up in its log, unless logging is set up.
+    """Format log lines like Spark's, because they end up in its log, unless logging is configured.
 
-    A program that sets up logging later gets the lines through its own handlers only. Where Spark
-    collects the logs of Python workers (`spark.sql.pyspark.worker.logging.enabled`), it also gets
-    lines of level INFO.
+    If a program configures logging later, only its own handlers receive the lines. Where Spark
+    collects the logs of Python workers (`spark.sql.pyspark.worker.logging.enabled`), it also
+    receives lines of level INFO.
     """
     logger = logging.getLogger("kohort")
     if not logger.hasHandlers():

@@ -1,1 +1,1 @@
-"""Read checkpoints of queries, and convert them from and to those of Spark's own source."""
+"""Reads checkpoints of queries, and converts them from and to those of Spark's own source."""

@@ -24,7 +24,7 @@ JavaQuery: TypeAlias = Any
 
 
 class TopicIdError(KohortError):
-    """Two sources of one batch read different topics of the same name."""
+    """Two sources of a batch read different topics with the same name."""
 
 
 class _Offset(Protocol):
@@ -37,16 +37,16 @@ class _Iterator(Protocol):
 
 
 def topic_ids(frame: DataFrame) -> dict[str, str]:
-    """Return the topic ids by topic of the batch passed to `foreachBatch`.
+    """Return the topic ids, by topic, of the batch passed to `foreachBatch`.
 
-    Only a classic session of the driver knows its queries, and only the kohort source logs topic
+    Only a classic session on the driver knows its queries, and only the kohort source logs topic
     ids. Otherwise the result is empty.
 
     Args:
         frame: The batch.
 
     Raises:
-        TopicIdError: The batch has records of two topics of the same name.
+        TopicIdError: The batch has records of two topics with the same name.
     """
     from py4j.protocol import Py4JError
 
@@ -68,7 +68,7 @@ def ids_of(offsets: Iterable[str]) -> dict[str, str]:
         offsets: Spark's logged offset for each source of a batch, as JSON.
 
     Raises:
-        TopicIdError: Two sources name different ids for one topic.
+        TopicIdError: Two sources have different ids for one topic.
     """
     found: dict[str, str] = {}
     for text in offsets:
@@ -87,13 +87,13 @@ def offsets_of(frame: DataFrame) -> list[OffsetJson]:
     """Return Spark's logged offset for each source of the batch passed to `foreachBatch`.
 
     Args:
-        frame: The batch, of a classic session of the driver.
+        frame: The batch, from a classic session on the driver.
     """
     return [json.loads(text) for text in _offsets(frame)]
 
 
 def running_query(frame: DataFrame) -> JavaQuery:
-    """Return the JVM's object of the query that passed a batch to `foreachBatch`.
+    """Return the JVM object of the query that passed a batch to `foreachBatch`.
 
     Args:
         frame: The batch.

@@ -1,9 +1,9 @@
-"""Convert checkpoints of Spark's own Kafka source to this package's, and the reverse.
+"""Converts checkpoints of Spark's own Kafka source to this package's, and vice versa.
 
-No I/O and no clock: the input is the state of the checkpoint, the group and Kafka, the output the
-files to write. Spark reads two batches when it starts: the last one, and the one before it, at
-whose end the last one begins. Everything else in a checkpoint (the state of operators, commits, the
-query's id) is Spark's and stays unchanged.
+No I/O and no clock: the input is the state of the checkpoint, the group and Kafka; the output is
+the files to write. Spark reads two batches when it starts: the last one, and the one before it,
+whose end is the last one's start. Everything else in a checkpoint (the state of operators, commits,
+the query's id) belongs to Spark and stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kohort.spark.source.group_offsets import GroupOffsets, Note, Topic
 from kohort.spark.source.start_positions import Known, Origin, Policy, Start
 from kohort.types import OffsetAndMetadata, TopicPartition
 
-# How to treat a batch that has begun and is not finished.
+# How to treat a batch that has begun but not finished.
 OpenBatch: TypeAlias = Literal["repeat", "drop"]
 
 OPERATOR = "import-checkpoint"
@@ -31,8 +31,8 @@ class Conversion(Struct, frozen=True):
     """The result of a conversion.
 
     Attributes:
-        files: New text of files of the checkpoint; None for files to remove.
-        positions: Where the query goes on, or where its replayed batch begins.
+        files: New text of the checkpoint's files; None: remove the file.
+        positions: Where the query continues, or where its replayed batch begins.
         warnings: Messages for the operator.
     """
 
@@ -42,10 +42,10 @@ class Conversion(Struct, frozen=True):
 
 
 def check_open_batch(history: History, choice: OpenBatch | None) -> None:
-    """Refuse a checkpoint with an open batch unless the user has said how to treat it.
+    """Refuse a checkpoint with an open batch unless the user has chosen how to treat it.
 
     Raises:
-        CheckpointError: There is one.
+        CheckpointError: The checkpoint has an open batch.
     """
     batch = history.open_batch
     if batch is None or choice is not None:
@@ -64,16 +64,16 @@ def check_open_batch(history: History, choice: OpenBatch | None) -> None:
 
 
 def starts_of(history: History, choice: OpenBatch | None, first: Offsets) -> Offsets:
-    """Return where a query of Spark's own source goes on, or where its replayed batch begins.
+    """Return where a query of Spark's own source continues, or where its replayed batch begins.
 
     Args:
         history: Its checkpoint.
         choice: How to treat an open batch.
-        first: Where the partitions begin now: Spark's source starts there in partitions that were
+        first: Where the partitions now begin: Spark's source starts there in partitions that were
             added with the open batch.
 
     Raises:
-        CheckpointError: The checkpoint does not say where the open batch begins.
+        CheckpointError: The start of the open batch is not in the checkpoint.
     """
     batch = history.open_batch
     if batch is None:
@@ -109,7 +109,7 @@ def to_kohort(
         history: Its contents.
         choice: How to treat an open batch.
         starts: The result of `starts_of`.
-        ids: Ids of the topics, empty if the brokers do not send them.
+        ids: Ids of the topics; empty if the brokers do not send them.
         nonce: Identifies the new checkpoint.
     """
     files: dict[str, str | None] = {}
@@ -128,7 +128,7 @@ def to_kohort(
 
 
 def _add_the_one_before(files: dict[str, str | None]) -> None:
-    """Keep the batch before the last: Spark reads it at start, but may have removed it."""
+    """Keep the batch before the last: Spark reads it at startup, but may have removed it."""
     left = [int(name.removeprefix("offsets/")) for name, text in files.items() if text is not None]
     last = max(left, default=0)
     if last > 0 and files.get(f"offsets/{last - 1}") is None:
@@ -147,7 +147,7 @@ def _ranges(
 
 
 def topics_of(places: Iterable[TopicPartition], ids: Mapping[str, str]) -> dict[str, Topic]:
-    """Return topics with the checkpoint's numbers of partitions: those added since are new."""
+    """Return topics with the checkpoint's numbers of partitions: partitions added since are new."""
     counts: dict[str, int] = {}
     for topic, number in places:
         counts[topic] = max(counts.get(topic, 0), number + 1)
@@ -157,13 +157,13 @@ def topics_of(places: Iterable[TopicPartition], ids: Mapping[str, str]) -> dict[
 def commits_of(
     conversion: Conversion, ids: Mapping[str, str], nonce: str, batch: int, now_ms: int
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the commits for the group: where the query goes on, with notes of the checkpoint.
+    """Return the commits for the group: where the query continues, with the checkpoint's notes.
 
     Args:
         conversion: The new checkpoint.
         ids: Ids of the topics.
         nonce: Identifies the checkpoint.
-        batch: Number of batches the query has begun.
+        batch: Number of batches that the query has begun.
         now_ms: The time, in milliseconds since 1970.
     """
     topics = topics_of(conversion.positions, ids)
@@ -185,7 +185,7 @@ def commits_of(
 
 
 def added_to_the_group(group: GroupOffsets, conversion: Conversion) -> list[str]:
-    """Return a warning for each offset of the group that the query would silently go on from.
+    """Return a warning for each group offset from which the query would silently continue.
 
     Its checkpoint lacks the partition, and Spark's own source would read it from its beginning.
 
@@ -205,9 +205,9 @@ def added_to_the_group(group: GroupOffsets, conversion: Conversion) -> list[str]
 
 
 def wanted_of(history: History, counts: Mapping[str, int]) -> frozenset[TopicPartition]:
-    """Return the partitions that a query of this package and its group's other members read.
+    """Return the partitions read by a query of this package and its group's other members.
 
-    A member of a group owns a part; other queries (`groupMode`, or just imported) name all.
+    A member of a group owns only some; other queries (`groupMode`, or just imported) list all.
 
     Args:
         history: The query's checkpoint.
@@ -228,13 +228,13 @@ def placed(
     policy: Policy,
     now_ms: int,
 ) -> dict[TopicPartition, Start]:
-    """Return the start of each partition, by the rules of a query that starts.
+    """Return the start of each partition, by the rules for a starting query.
 
     Args:
         history: The query's checkpoint.
         wanted: The partitions.
         group: The group's offsets.
-        policy: Which of group and checkpoint applies if they disagree; None: the newer one.
+        policy: Whether the group or the checkpoint applies if they disagree; None: the newer one.
         now_ms: The time, in milliseconds since 1970.
     """
     over = history.manifest(history.finished) if history.finished >= 0 else Manifest()
@@ -268,10 +268,10 @@ def positions_of(
         history: The query's checkpoint.
         starts: The result of `placed`.
         group: The group's offsets.
-        first: Where the partitions begin now.
+        first: Where the partitions now begin.
 
     Raises:
-        CheckpointError: Nothing says where a partition goes on.
+        CheckpointError: The position of a partition is unknown.
     """
     over = history.manifest(history.finished) if history.finished >= 0 else Manifest()
     open_batch = history.open_batch
@@ -300,13 +300,13 @@ def positions_of(
 def to_spark(history: History, choice: OpenBatch | None, positions: Offsets) -> Conversion:
     """Convert a checkpoint of this package's source to one of Spark's own.
 
-    It writes only the batches that Spark reads at start: for older ones, the positions of
-    partitions that other members of the group have read are unknown.
+    It writes only the batches that Spark reads at startup: for older ones, the positions of
+    partitions read by other members of the group are unknown.
 
     Args:
         history: Its contents.
         choice: How to treat an open batch.
-        positions: The result of `positions_of`: where each partition goes on.
+        positions: The result of `positions_of`: where each partition continues.
 
     Raises:
         CheckpointError: The open batch begins after a position, so it would skip records.
@@ -322,13 +322,13 @@ def to_spark(history: History, choice: OpenBatch | None, positions: Offsets) -> 
         entry = history.entries[history.finished]
         files[f"offsets/{history.finished}"] = entry.text(kafka_json(starts))
     _add_the_one_before(files)
-    # Where Spark's source began; only read before a batch 0.
+    # Where Spark's source began; read only before batch 0.
     files[INITIAL] = initial_text(starts)
     return Conversion(files, starts)
 
 
 def _left(history: History, batch: int, positions: Offsets) -> dict[TopicPartition, Range]:
-    """Return the rest of an open batch: the group may have committed a part of it."""
+    """Return the rest of an open batch: the group may have committed part of it."""
     ranges = history.manifest(batch).ranges
     behind = sorted(p for p, (start, end) in ranges.items() if positions.get(p, end) < start < end)
     if behind:

@@ -1,4 +1,4 @@
-"""Inspect, copy and change the files of a checkpoint, on this machine or in a store."""
+"""Inspects, copies and changes the files of a checkpoint, on this machine or in a store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Look: TypeAlias = frozenset[tuple[str, int, object]]
 
 LOGS = ("offsets", "commits")
-# Written last: Spark treats a folder without it as a new query's.
+# Written last: Spark treats a folder without it as that of a new query.
 METADATA = "metadata"
 POLL_S = 0.5
 
@@ -25,7 +25,7 @@ class CheckpointFiles:
     """One checkpoint.
 
     Args:
-        location: A path, or a URI that pyarrow knows.
+        location: A path, or a URI supported by pyarrow.
 
     Raises:
         CheckpointError: The scheme of the URI is unknown.
@@ -64,7 +64,7 @@ class CheckpointFiles:
         """Wait until the last batch is some seconds old, and return a snapshot.
 
         Args:
-            quiet_s: Seconds within which a running query would have written.
+            quiet_s: Time in seconds within which a running query would have written.
 
         Raises:
             CheckpointError: A file was written meanwhile.
@@ -118,7 +118,7 @@ class CheckpointFiles:
         """Write files, or remove those that are None, together with Hadoop's checksums.
 
         Args:
-            changes: New text by the file's name below the checkpoint, old batches first.
+            changes: New text by file name relative to the checkpoint, old batches first.
         """
         for name in sorted(changes, key=_batch_last):
             folder, _, base = name.rpartition("/")

@@ -1,7 +1,7 @@
-"""The history of a query in its checkpoint: the batches it has begun, and the last finished one.
+"""The history of a query in its checkpoint: the batches begun, and the last finished one.
 
-This is the whole log of a query with one source, as a value; `log.py` only checks a running query's
-log for a single finished batch.
+This is the whole log of a query with one source, as a value; `log.py` only checks whether a batch
+is finished in a running query's log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Entry(Struct, frozen=True):
     """One batch in the offset log.
 
     Attributes:
-        head: The lines before the source's: version and Spark's own settings.
+        head: The lines before the source's own: the version and Spark's settings.
         name: The name before the offset in a log of version 2; otherwise empty.
         offset: Where the batch ends, as the source wrote it.
     """
@@ -55,10 +55,10 @@ class History(Struct, frozen=True):
     """The log of one query.
 
     Attributes:
-        location: Where the checkpoint is, for messages.
+        location: The checkpoint's location, for messages.
         origin: The source that wrote it.
         entries: Batches by number; Spark removes the oldest.
-        finished: The last batch that is in the sink and in Spark's commit log, -1 before the first.
+        finished: The last batch that is in the sink and in Spark's commit log; -1 before the first.
         initial: Where Spark's own source started; empty in a checkpoint of this package.
     """
 
@@ -70,7 +70,7 @@ class History(Struct, frozen=True):
 
     @property
     def open_batch(self) -> int | None:
-        """The batch that has begun and is not finished, None if there is none."""
+        """The batch that has begun but not finished; None if there is none."""
         last = max(self.entries)
         return last if last > self.finished else None
 
@@ -87,7 +87,7 @@ def read_history(location: str, store: Store) -> History:
     """Read a checkpoint.
 
     Args:
-        location: Where it is, for messages.
+        location: The checkpoint's location, for messages.
         store: The store from which to read it.
 
     Raises:
@@ -199,7 +199,7 @@ def kafka_offsets(offset: Mapping[str, object]) -> Offsets:
 
 
 def kafka_json(offsets: Offsets) -> str:
-    """Return offsets as Spark's own source writes them, and as `startingOffsets` takes them."""
+    """Return offsets as Spark's own source writes them and `startingOffsets` accepts them."""
     return json.dumps(by_topic(offsets), separators=(",", ":"))
 
 

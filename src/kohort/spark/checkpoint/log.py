@@ -1,8 +1,9 @@
-"""Find out from a query's checkpoint whether a batch is finished.
+"""Determines from a query's checkpoint whether a batch is finished.
 
-Spark writes `offsets/N` before batch N and `commits/N` once it is in the sink. So the batch of the
-manifest in `offsets/N` is finished if `commits/N` exists. This needs no code in the application: it
-works in SQL, in pipelines and with Spark Connect, where no listener reaches the source's process.
+Spark writes `offsets/N` before batch N and `commits/N` once it is in the sink. So the batch whose
+manifest is in `offsets/N` is finished if `commits/N` exists. This needs no code in the application:
+it works in SQL, in pipelines and with Spark Connect, where no listener reaches the source's
+process.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ OFFSET_VERSIONS = ("v1", "v2")
 COMMIT_VERSIONS = ("v1", "v2", "v3")
 
 SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
-# Hadoop's names of schemes, with pyarrow's.
+# Hadoop's scheme names with pyarrow's equivalents.
 SCHEMES = {"s3a": "s3", "s3n": "s3", "viewfs": "hdfs"}
 
 
@@ -45,17 +46,17 @@ class Store(Protocol):
     """The store of a checkpoint."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of a folder's files, none if it does not exist."""
+        """Return the names of a folder's files; none if it does not exist."""
 
     def text(self, file: str) -> str | None:
-        """Return the text of a file, None if it does not exist."""
+        """Return the text of a file, or None if it does not exist."""
 
 
 class CheckpointLog:
     """The checkpoint of the query that a source belongs to.
 
     Args:
-        location: The query's `checkpointLocation`: a path, or a URI that pyarrow knows.
+        location: The query's `checkpointLocation`: a path, or a URI supported by pyarrow.
 
     Raises:
         CheckpointError: The scheme of the URI is unknown.
@@ -78,8 +79,8 @@ class CheckpointLog:
             end: The batch's manifest, as the source passed it to Spark.
 
         Raises:
-            CheckpointError: The checkpoint was written by a version of Spark that this package does
-                not know, or the store cannot be read.
+            CheckpointError: The checkpoint was written by an unsupported version of Spark, or the
+                store cannot be read.
         """
         if self._finished == end:
             return True
@@ -93,7 +94,7 @@ class CheckpointLog:
         return False
 
     def confirm(self, end: OffsetJson) -> None:
-        """Check that the checkpoint has a batch that Spark itself has shown to be finished.
+        """Check that the checkpoint has a batch that Spark itself has reported as finished.
 
         Warns once if it does not: then the location belongs to another query.
 
@@ -180,14 +181,14 @@ class ArrowStore:
         self._folder = folder.rstrip("/")
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of a folder's files, none if it does not exist."""
+        """Return the names of a folder's files; none if it does not exist."""
         from pyarrow.fs import FileSelector
 
         selector = FileSelector(f"{self._folder}/{folder}", allow_not_found=True)
         return [info.base_name for info in self._files.get_file_info(selector)]
 
     def text(self, file: str) -> str | None:
-        """Return the text of a file, None if it does not exist."""
+        """Return the text of a file, or None if it does not exist."""
         try:
             with self._files.open_input_stream(f"{self._folder}/{file}") as stream:
                 content: bytes = stream.read()
@@ -208,10 +209,10 @@ def _store(location: str) -> tuple[Store, float]:
 
 
 def local_folder(location: str) -> Path | None:
-    """Return the local directory of a path or URI, None for remote locations.
+    """Return the local directory of a path or URI; None for remote locations.
 
-    Spark takes `%20` literally as a part of the name. If no directory has that name, it is decoded
-    to a space.
+    Spark takes `%20` literally as part of the name. If no directory has that name, it is decoded to
+    a space.
     """
     found = SCHEME.fullmatch(location)
     if found is None:
@@ -224,7 +225,7 @@ def local_folder(location: str) -> Path | None:
 
 
 def arrow_uri(location: str) -> str:
-    """Return the pyarrow URI, percent-encoded, of a Spark location, which is not."""
+    """Return the percent-encoded pyarrow URI of a Spark location, which is not encoded."""
     return quote(location, safe=":/@")
 
 
@@ -232,7 +233,7 @@ def remote_folder(location: str) -> tuple[FileSystem, str]:
     """Return the file system of a URI, and the path in it.
 
     Raises:
-        CheckpointError: pyarrow does not know the scheme, or the store cannot be reached.
+        CheckpointError: pyarrow does not support the scheme, or the store cannot be reached.
     """
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem

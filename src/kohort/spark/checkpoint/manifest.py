@@ -1,8 +1,8 @@
 """The offset that Spark logs for a batch: every owned partition with the range to read.
 
 Spark replays a batch that is not in its commit log by requesting the same offset again, perhaps
-after the partitions have moved to another application. So an offset holds the complete description
-of a batch, and nothing about a batch is ever computed twice.
+after the partitions have moved to another application. So an offset contains the complete
+description of a batch, and nothing about a batch is ever computed twice.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Manifest(Struct, frozen=True):
     """One batch of one query.
 
     Attributes:
-        epoch: Generation of the group in which the ranges were offered, -1 before any.
+        epoch: Generation of the group in which the ranges were offered; -1 before any.
         operator: Name of the query's member in the group.
         ranges: Range of every owned partition, including those without new records.
-        batch: Number of batches the checkpoint's query has offered, including this one.
+        batch: Number of batches that the checkpoint's query has offered, including this one.
         nonce: Identifies the checkpoint in the notes of its commits; created with its first batch.
-        topics: Every subscribed topic, owned or not, as of then.
-        firsts: Where `startingOffsets` was at the first batch, for partitions that were not
+        topics: Every subscribed topic, owned or not, at that time.
+        firsts: Positions of `startingOffsets` at the first batch, for partitions that were not
             assigned yet and start at latest: records that arrive before their assignment must be
             read.
-        region: The consistent region of the query, empty for none. In a region, `epoch` is the
+        region: The consistent region of the query; empty: none. In a region, `epoch` is the
             attempt, `nonce` the operator's incarnation, and `batch` counts only that incarnation's
             batches.
     """
@@ -55,7 +55,7 @@ class Manifest(Struct, frozen=True):
     region: str = ""
 
     def to_json(self) -> OffsetJson:
-        """Return the manifest for Spark: equal manifests give equal text."""
+        """Return the manifest as text for Spark; equal manifests have equal texts."""
         return {
             "batch": self.batch,
             "counts": {name: each.count for name, each in sorted(self.topics.items())},
@@ -96,7 +96,7 @@ class Manifest(Struct, frozen=True):
 
 
 def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
-    """Return values as in the JSON of Spark's own source: by topic, then by partition."""
+    """Return values in the JSON structure of Spark's own source: by topic, then by partition."""
     topics: dict[str, dict[str, T]] = {}
     for (topic, partition), value in sorted(values.items(), key=itemgetter(0)):
         topics.setdefault(topic, {})[str(partition)] = value

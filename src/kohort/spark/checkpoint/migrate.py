@@ -1,4 +1,4 @@
-"""Move a query between Spark's own Kafka source and this package's, with its checkpoint.
+"""Moves a query between Spark's own Kafka source and this package's, with its checkpoint.
 
 The steps of each move: check that the query and its group are idle, query Kafka, compute the new
 checkpoint, write it, and only then commit to the group. A failure before the last two steps changes
@@ -41,7 +41,7 @@ from kohort.values import replace
 if TYPE_CHECKING:
     from kohort.client import AdminClient, Consumer
 
-# A person waits for the answer, so this is shorter than a program's minute.
+# A person waits for the response, so this is shorter than a program's minute.
 PATIENCE_MS = 10_000
 # A running query writes within this time, unless it has nothing to read.
 QUIET_S = 10.0
@@ -53,14 +53,14 @@ class Move(Struct, frozen=True, kw_only=True):
 
     Attributes:
         source: The checkpoint to convert.
-        target: Where its copy goes; None to change it where it is, after a backup.
+        target: Location of its copy; None: change it in place, after a backup.
         bootstrap_servers: The brokers.
         client: Other client settings, by Kafka's own names; they may contain secrets.
-        group_id: The group; None for a query without one (`groupMode`=`none`).
-        open_batch: How to treat a batch that is not finished; None to refuse it.
-        positions: Which of the group and a checkpoint of this package applies if they disagree.
+        group_id: The group; None: the query has none (`groupMode`=`none`).
+        open_batch: How to treat an unfinished batch; None: refuse it.
+        positions: Whether the group or a checkpoint of this package applies if they disagree.
         reset_offsets: Whether existing offsets of the group may be replaced.
-        quiet_s: Seconds within which a running query would have written.
+        quiet_s: Time in seconds within which a running query would have written.
     """
 
     source: str
@@ -83,9 +83,9 @@ class Moved(Struct, frozen=True, kw_only=True):
     Attributes:
         checkpoint: The converted checkpoint.
         backup: A copy of the original if it was changed in place; otherwise None.
-        batch: The last finished batch, -1 before the first.
-        open_batch: The batch that was open, None if there was none.
-        offsets: Where the query goes on, or where its replayed batch begins.
+        batch: The last finished batch; -1 before the first.
+        open_batch: The batch that was open; None if there was none.
+        offsets: Where the query continues, or where its replayed batch begins.
         warnings: Messages for the operator.
     """
 
@@ -102,7 +102,7 @@ class Kafka:
 
     Args:
         servers: The brokers.
-        group_id: The group, None for none.
+        group_id: The group; None: no group.
         client: Other settings, by Kafka's own names.
     """
 
@@ -155,7 +155,7 @@ class Kafka:
         return self._consumer.beginning_offsets(wanted), self._consumer.end_offsets(wanted)
 
     def check_rest(self) -> None:
-        """Refuse a group with members: they keep reading, and only they may set its offsets.
+        """Refuse a group with members: they keep reading, and only they may commit its offsets.
 
         Raises:
             CheckpointError: It has members.
@@ -221,7 +221,7 @@ class Kafka:
         return {place: named.get(place, missing or 0) for place in places}
 
     def tell(self, conversion: Conversion, ids: Mapping[str, str], nonce: str, batch: int) -> None:
-        """Commit where the query goes on.
+        """Commit the positions where the query continues.
 
         Raises:
             CheckpointError: The group has members.
@@ -241,8 +241,8 @@ def import_checkpoint(move: Move) -> Moved:
         move: The request.
 
     Raises:
-        CheckpointError: It cannot be done, and nothing was changed; or see the message.
-        KafkaError: The brokers cannot be asked.
+        CheckpointError: The move failed, and nothing was changed unless the message says otherwise.
+        KafkaError: The brokers cannot be reached.
     """
     files, before, history = _at_rest(move, "spark")
     check_open_batch(history, move.open_batch)
@@ -273,8 +273,8 @@ def export_checkpoint(move: Move) -> Moved:
         move: The request.
 
     Raises:
-        CheckpointError: It cannot be done, and nothing was changed; or see the message.
-        KafkaError: The brokers cannot be asked.
+        CheckpointError: The move failed, and nothing was changed unless the message says otherwise.
+        KafkaError: The brokers cannot be reached.
     """
     files, before, history = _at_rest(move, "kohort")
     check_open_batch(history, move.open_batch)
@@ -288,14 +288,14 @@ def export_checkpoint(move: Move) -> Moved:
 
 
 def checkpoint_offsets(move: Move) -> tuple[Offsets, tuple[str, ...]]:
-    """Return where the query of a checkpoint of either source goes on, and warnings.
+    """Return where the query of a checkpoint of either source continues, and warnings.
 
     Args:
         move: The checkpoint; for one of this package also the brokers and the group.
 
     Raises:
         CheckpointError: The checkpoint does not have the offsets.
-        KafkaError: The brokers cannot be asked.
+        KafkaError: The brokers cannot be reached.
     """
     files = CheckpointFiles(move.source)
     history = read_history(files.location, files.store)
@@ -331,13 +331,13 @@ def group_starts(
     Args:
         bootstrap_servers: The brokers.
         group_id: The group.
-        topics: The topics; none for all topics with offsets.
-        missing: The offset for partitions without one: -2 earliest, -1 latest, None for an error.
+        topics: The topics; none: all topics with offsets.
+        missing: The offset for partitions without one: -2 earliest, -1 latest, None: fail.
         client: Other settings of clients, by Kafka's own names.
 
     Raises:
         CheckpointError: The group has no offsets, or none for a partition.
-        KafkaError: The brokers cannot be asked.
+        KafkaError: The brokers cannot be reached.
     """
     with Kafka(bootstrap_servers, group_id, client) as kafka:
         return kafka.group_starts(frozenset(topics), missing)
@@ -346,7 +346,7 @@ def group_starts(
 def whereabouts(
     history: History, kafka: Kafka, move: Move
 ) -> tuple[Offsets, Offsets, Offsets, tuple[str, ...]]:
-    """Return where a query of this package goes on, the begins and ends of the logs, and warnings.
+    """Return where a query of this package continues, the bounds of the logs, and warnings.
 
     Args:
         history: Its checkpoint.
@@ -418,7 +418,7 @@ def _existing(history: History, last: Offsets, topics: Mapping[str, Topic]) -> l
     """Return the partitions of the last batch, if all of them exist.
 
     Raises:
-        CheckpointError: The topic has fewer, so it is a different one.
+        CheckpointError: The topic has fewer partitions, so it is a different one.
     """
     for place in sorted(last):
         if place.partition >= topics[place.topic].count:
@@ -431,7 +431,7 @@ def _existing(history: History, last: Offsets, topics: Mapping[str, Topic]) -> l
 
 
 def _checked(history: History, conversion: Conversion, first: Offsets, end: Offsets) -> Conversion:
-    """Warn of records that are gone.
+    """Warn about records that are gone.
 
     Raises:
         CheckpointError: A position is beyond the end of its log: the topic is a different one.
@@ -472,7 +472,7 @@ def write_moved(
         tell: Commits to the group.
 
     Raises:
-        CheckpointError: One of the two failed; the message describes the state.
+        CheckpointError: One of the two steps failed; the message describes the resulting state.
     """
     files.refuse_change(before)
     backup = files.back_up() if move.target is None else None

@@ -1,1 +1,1 @@
-"""Detect finished batches, and let an application and its sources communicate."""
+"""Detects finished batches, and lets an application and its sources communicate."""

@@ -35,7 +35,7 @@ class Completion:
         needs_message: Whether commits must wait for the listener's message: for the first batch,
             and for each batch of a file sink, which may have skipped it.
         is_stateful: Whether the query keeps state, according to the listener.
-        sink: Short name of the directory of the query's file sink, empty for every other sink.
+        sink: Digest of the directory of the query's file sink; empty for every other sink.
         refusal: Why a batch must not be committed; empty if it may be.
         checkpoint: The query's checkpointLocation, according to the listener.
     """
@@ -70,7 +70,7 @@ class Completion:
         return self._control.frozen
 
     def let_drain(self, last: Manifest) -> None:
-        """Tell an application that drains the query that no batch is open.
+        """Tell an application that is draining the query that no batch is open.
 
         Args:
             last: The last finished batch, which is committed.
@@ -79,7 +79,7 @@ class Completion:
             self._control.acknowledge()
 
     def report_not_drained(self, why: str, *, is_final: bool = False) -> None:
-        """Tell an application that drains the query what the drain waits for.
+        """Tell an application that is draining the query why the drain is not done.
 
         Args:
             why: The reason.
@@ -89,7 +89,7 @@ class Completion:
             self._control.report_not_drained(NotDrained(why, is_final))
 
     def end(self, batch: Manifest) -> None:
-        """Record that Spark itself has finished a batch that must not be committed to the group."""
+        """Record that Spark has finished a batch that must not be committed to the group."""
         self._ended = batch
 
     def is_done(self, batch: Manifest) -> bool:

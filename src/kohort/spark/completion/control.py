@@ -42,7 +42,7 @@ UNREPORTED_MAX = 3
 
 
 class ControlError(KohortError):
-    """The directory shared by an application and its sources is not safe or cannot be created."""
+    """The directory shared by an application and its sources is unsafe or cannot be created."""
 
 
 class BatchDone(Struct, frozen=True):
@@ -53,7 +53,7 @@ class BatchDone(Struct, frozen=True):
         batch_id: Spark's number of the batch.
         end: The batch's manifest, as the source passed it to Spark.
         is_stateful: Whether the query has state operators.
-        sink: Short name of the directory of its file sink; empty for every other sink.
+        sink: Digest of the directory of its file sink; empty for every other sink.
         refusal: Why the batch must not be committed; empty if it may be.
         checkpoint: The query's checkpointLocation; empty if Spark does not expose it.
     """
@@ -108,7 +108,7 @@ class Control:
 
     @property
     def is_freezing(self) -> bool:
-        """Whether an application has asked for an end after some batch; called often, so cheap."""
+        """Whether an application has asked to stop after some batch; called often, so cheap."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
             return any(entry.name.startswith(FREEZE) for entry in entries)
         return False
@@ -117,7 +117,7 @@ class Control:
         """Return whether `start`, the last finished batch, must be the last one.
 
         An application that drains a query before its first progress report does not know which
-        source belongs to the query; it freezes the one that has offered this batch.
+        source belongs to the query; it freezes the source that has offered this batch.
         """
         if not self.is_freezing:
             return False
@@ -149,8 +149,8 @@ class Control:
     def count_finished(self) -> None:
         """Count a batch that Spark itself has shown to be finished, which a message should report.
 
-        A listener belongs to a session, and sources see only that the application has one: it may
-        belong to another session, or to a stopped one.
+        A listener belongs to a session, and sources see only that the application has a listener:
+            it may belong to another session, or to a stopped one.
         """
         if not self.has_listener:
             return
@@ -181,14 +181,14 @@ class Control:
         """Return the message that refuses a batch of a query, None if there is none.
 
         Args:
-            nonce: Identifies the query's checkpoint, and so the query.
+            nonce: Identifies the query's checkpoint, and thus the query.
         """
         self._read_messages()
         of_query = (done for _, done in self._messages if nonce and done.end.get("nonce") == nonce)
         return next((done for done in of_query if done.refusal), None)
 
     def others(self, mark: str) -> dict[Path, int]:
-        """Return the files `mark` of the application's other sources, and when they changed."""
+        """Return the `mark` files of the application's other sources, and when they changed."""
         found = {}
         for source in sources_in(self._application) if self._application else ():
             with contextlib.suppress(FileNotFoundError):
@@ -213,13 +213,13 @@ class Control:
 
 
 def application_of_this_process() -> Path | None:
-    """Return the directory of the sources of this process's JVM.
+    """Return the directory for the sources of this process's JVM.
 
     Returns:
         None if this process has no JVM, as with Spark Connect.
 
     Raises:
-        ControlError: The directory cannot be trusted or made.
+        ControlError: The directory is unsafe or cannot be created.
     """
     from pyspark import SparkContext
 
@@ -236,12 +236,12 @@ def application_of_this_process() -> Path | None:
 def application_directory(jvm: int, folder: str | None = None) -> Path:
     """Return the directory shared by an application and its sources; create it if missing.
 
-    It stays until the JVM has ended and another application starts.
+    It remains until the JVM has ended and another application starts.
 
     Args:
         jvm: Process id of the driver's JVM.
-        folder: Directory for temporary files of the JVM's child processes, if this is not one of
-            them.
+        folder: Directory for temporary files of the JVM's child processes, if this process is not
+            one of them.
 
     Raises:
         ControlError: Another user owns the directory or could write to it.
@@ -258,7 +258,7 @@ def sources_in(application: Path) -> list[Path]:
     """Return the directories of an application's sources, for `notify` and `freeze`.
 
     Args:
-        application: What `application_directory` has returned.
+        application: The result of `application_directory`.
     """
     with contextlib.suppress(FileNotFoundError):
         return [entry for entry in application.iterdir() if entry.name.startswith(SOURCE)]
@@ -294,12 +294,12 @@ def freeze_after(sources: Iterable[Path], start: OffsetJson) -> None:
 
 
 def is_drained(source: Path) -> bool:
-    """Whether a frozen source has no open batch any more."""
+    """Whether a frozen source no longer has an open batch."""
     return (source / DRAINED).exists()
 
 
 def why_not_drained(source: Path) -> NotDrained | None:
-    """Return why a frozen source is not drained yet, None while it gives no reason."""
+    """Return why a frozen source is not drained yet; None while it gives no reason."""
     with contextlib.suppress(FileNotFoundError):
         return NotDrained(**json.loads((source / NOT_DRAINED).read_text()))
     process = source.name.removeprefix(SOURCE).partition("-")[0]
@@ -313,12 +313,12 @@ def why_not_drained(source: Path) -> NotDrained | None:
 
 
 def is_drained_after(source: Path, start: OffsetJson) -> bool:
-    """Whether a source, frozen after `start`, has no open batch any more."""
+    """Whether a source, frozen after `start`, no longer has an open batch."""
     return (source / _drained_after(start)).exists() and is_drained(source)
 
 
 def is_unique(end: Mapping[str, object]) -> bool:
-    """Whether the manifest is unique to one query: it holds the checkpoint's nonce."""
+    """Whether the manifest is unique to one query: it contains the checkpoint's nonce."""
     return bool(end.get("nonce"))
 
 
@@ -352,10 +352,10 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def _make_private(directory: Path) -> None:
-    """Create a directory private to this user, or check that it is one.
+    """Create a directory private to this user, or check that it is private.
 
     Raises:
-        ControlError: It is not.
+        ControlError: It is not private.
     """
     try:
         directory.mkdir(mode=0o700)
@@ -374,7 +374,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _started(process: int) -> str:
-    """Return when a process started, in ticks since boot; "" if not known."""
+    """Return a process's start time, in ticks since boot; "" if unknown."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

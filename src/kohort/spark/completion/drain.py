@@ -1,8 +1,8 @@
-"""Stopping a query between two batches.
+"""Stops a query between two batches.
 
 `StreamingQuery.stop` cancels the open batch, but the Python body of a `foreachBatch` runs to its
 end: its rows are in the sink although Spark's log does not have the batch. `drain` stops a query
-    while no batch is open.
+while no batch is open.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ POLL_S = 0.05
 
 
 class DrainError(KohortError):
-    """A query could not be drained; it was stopped anyway."""
+    """A query could not be drained; it was stopped nevertheless."""
 
 
 def drain(query: StreamingQuery, timeout_s: float = 120.0) -> None:
     """Let the open batch of a query finish, commit it to the group, and stop the query.
 
-    Must run on the driver's machine, and outside of the query's own `foreachBatch`.
+    Must run on the driver's machine, and outside the query's own `foreachBatch`.
 
     Args:
         query: A query that reads from the kohort source.
-        timeout_s: Longest time to wait for the open batch, in seconds.
+        timeout_s: Maximum time to wait for the open batch, in seconds.
 
     Raises:
-        DrainError: The batch took longer, the query reads from no kohort source, or its process is
-            on another machine; the query is stopped anyway. Or the call came from the query's own
-            `foreachBatch`; then nothing is changed.
+        DrainError: The batch took longer, the query has no kohort source, or its process is on
+            another machine; the query is stopped nevertheless. Or the call came from the query's
+            own `foreachBatch`; then nothing is changed.
         StreamingQueryException: The query had failed.
     """
     _refuse_its_own_batch(query)
@@ -94,7 +94,7 @@ def _refuse_its_own_batch(query: StreamingQuery) -> None:
 def _notify_sources(query: StreamingQuery, told: int) -> int:
     """Tell the sources that a batch is finished if no listener does.
 
-    Spark itself tells them at the next trigger, which may be an hour away.
+    Spark itself does so only at the next trigger, which may be an hour away.
 
     Args:
         query: The query.
@@ -119,7 +119,7 @@ def _refuse_what_will_not_come(query: StreamingQuery) -> None:
     """Stop waiting for a source that has failed.
 
     Raises:
-        DrainError: A source has failed since its last batch; Spark would only notice at the next
+        DrainError: A source has failed since its last batch; Spark would notice only at the next
             trigger.
     """
     for reason in map(why_not_drained, _controls(query)):
@@ -160,7 +160,7 @@ def _is_drained(query: StreamingQuery) -> bool:
 
 
 def _is_drained_after_its_batch(query: StreamingQuery) -> bool:
-    """Freeze sources by the batches that they have offered: no progress report names them yet."""
+    """Freeze sources by the batches that they have offered: no progress report lists them yet."""
     application = application_of_this_process()
     ends = [end for end in _open_batches(query) if is_unique(end)]
     if application is None or not ends:
@@ -197,10 +197,10 @@ def _open_batches(query: StreamingQuery) -> Iterator[OffsetJson]:
 
 
 def _refuse_other_sources(query: StreamingQuery) -> None:
-    """Refuse a query without a source to drain.
+    """Refuse a query that has no source to drain.
 
     Raises:
-        DrainError: It reads from no kohort source.
+        DrainError: It has no kohort source.
     """
     progress = query.lastProgress
     if progress is not None and progress.sources and not source_reports(progress):

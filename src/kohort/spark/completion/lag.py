@@ -1,8 +1,8 @@
 """The state of all queries of this process, from their progress reports, with lag in time.
 
 A report has the number of records that a query is behind, but not their age. The end offsets in
-earlier reports give an estimate: the next record to read arrived between the last report with an
-end before it and the first with an end after it.
+earlier reports give an estimate: the next record to read arrived between the last report whose end
+precedes it and the first one whose end follows it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class LagClock:
             del self._samples[1:-1:2]
 
     def seconds_behind(self, now_s: float, position: int) -> float:
-        """Return the age of the record at `position` in seconds, 0 if there was none yet.
+        """Return the age of the record at `position` in seconds, or 0 if it did not exist yet.
 
-        It is an estimate; a lower bound if the record is older than the first note.
+        It is an estimate, and a lower bound if the record is older than the first entry.
 
         Args:
             now_s: The current time, in seconds.
@@ -77,7 +77,7 @@ class PartitionLag(Struct, frozen=True):
         operator: Name of its member in the group.
         partition: The partition.
         records: Number of unread records.
-        seconds: Age of the first one in seconds, 0 if there is none.
+        seconds: Age of the first unread record in seconds; 0 if there is none.
     """
 
     query: str
@@ -94,11 +94,11 @@ class QueryState(Struct):
         query_id: The query's id, which it keeps when it is restarted.
         name: Its name, or its id.
         batches: Number of batches finished in this run.
-        rows: Records in them.
+        rows: Number of records in them.
         batch_seconds: Duration of the last trigger.
         last_batch_s: When the last batch began, in seconds since 1970.
         sources: The last report of each kohort source.
-        clocks: Ends of each source's partitions.
+        clocks: End offsets of each source's partitions.
     """
 
     query_id: str
@@ -121,11 +121,11 @@ class QueryStates:
         self._names: dict[str, str] = {}
 
     def started(self, query_id: str, name: str | None) -> None:
-        """Record that a query runs, perhaps again after a failure.
+        """Record that a query is running, perhaps again after a failure.
 
         Args:
             query_id: Its id.
-            name: Its name, None when it has none.
+            name: Its name; None: it has none.
         """
         with self._lock:
             self._failed.pop(query_id, None)
@@ -155,7 +155,7 @@ class QueryStates:
         Args:
             run_id: Its run.
             query_id: Its id.
-            error: Why it failed, None if it was stopped.
+            error: Why it failed; None: it was stopped.
 
         Returns:
             A message about the failure of a query that has read from a kohort source, otherwise
@@ -180,7 +180,7 @@ class QueryStates:
             return list(self._failed.values())
 
     def lags(self, now_s: float) -> list[PartitionLag]:
-        """Return the lags of the queries, as far as they are known.
+        """Return the lags of the queries, as far as known.
 
         Args:
             now_s: The current time, in seconds since 1970.
@@ -195,7 +195,7 @@ class QueryStates:
 
 
 def _explained(error: str) -> str:
-    """Return one line about an error of Spark's."""
+    """Return a one-line description of a Spark error."""
     line = error.splitlines()[0][:300]
     if not line.startswith("java.io.EOFException"):
         return line

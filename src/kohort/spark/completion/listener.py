@@ -1,9 +1,9 @@
-"""Tell the source that a batch is finished as soon as Spark reports it.
+"""Tells the source that a batch is finished as soon as Spark reports it.
 
-Spark asks a source for the next batch at the next trigger, and only that tells the source that the
-last one is in the sink. With a trigger every ten minutes, a finished batch looks open for ten
+Spark asks a source for the next batch at the next trigger, and only then does the source learn that
+the last one is in the sink. With a trigger every ten minutes, a finished batch looks open for ten
 minutes, and a rebalance waits for it. A listener in the application is notified when each batch
-finishes, and passes that on to the source's process.
+finishes, and notifies the source's process.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ListeningError(KohortError):
 
 
 class Listening:
-    """A handle for what `install` has added to a session.
+    """A handle for the listener and server that `install` has added to a session.
 
     Args:
         spark: The session.
@@ -65,11 +65,11 @@ class Listening:
 
     @property
     def metrics_port(self) -> int | None:
-        """The port on which this process serves metrics, None if it does not."""
+        """The port on which this process serves metrics; None if it does not."""
         return _exporters[0].port if _exporters else None
 
     def close(self) -> None:
-        """Stop listening; sources then learn that a batch is finished at the next trigger again."""
+        """Stop listening; sources are then notified of finished batches at the next trigger."""
         _installed.pop(_session_id(self._spark), None)
         if not _installed:
             self._mark.unlink(missing_ok=True)
@@ -91,7 +91,7 @@ class BatchListener(StreamingQueryListener):
         self._application = application
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
-        """Record that the query runs, perhaps again; no batch is finished."""
+        """Record that the query is running, perhaps again; no batch is finished."""
         _states.started(str(event.id), event.name)
         _sinks.started(str(event.runId), checkpoint_of(self._spark, str(event.id)))
 
@@ -115,7 +115,7 @@ class BatchListener(StreamingQueryListener):
         return reports
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
-        """Do nothing: the last batch was already finished."""
+        """Do nothing: the last batch was already reported."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
         """Tell the source nothing: a failed batch is not finished."""
@@ -125,9 +125,9 @@ class BatchListener(StreamingQueryListener):
         _sinks.ended(str(event.runId))
 
     def _look(self, progress: StreamingQueryProgress) -> Verdict:
-        """Check the query's sink, and log in the application what the source refuses."""
+        """Check the query's sink, and log refusals of the source in the application."""
         query, run = str(progress.id), str(progress.runId)
-        if not _sinks.knows(run):  # a query that had begun before
+        if not _sinks.knows(run):  # a query that had started before
             _sinks.started(run, checkpoint_of(self._spark, query))
         verdict = _sinks.look(progress)
         if verdict.refusal:
@@ -148,7 +148,7 @@ class BatchListener(StreamingQueryListener):
         )
         if report.control is not None:
             notify([report.control], done)
-        elif is_unique(report.end):  # a replayed batch: its source is not known
+        elif is_unique(report.end):  # a replayed batch: its source is unknown
             notify(sources_in(self._application), done)
         else:
             log.info(
@@ -177,9 +177,9 @@ def install(
 
     Args:
         spark: A session of the driver's own process, not of Spark Connect.
-        metrics_port: Serve metrics for Prometheus and `/healthz` on this port, 0 for any free port;
-            one server serves all sessions. Needs the extra `kohort[metrics]`.
-        metrics_host: Address to serve them on: by default only this machine, "0.0.0.0" for all
+        metrics_port: Port on which to serve metrics for Prometheus and `/healthz`; 0: any free
+            port. One server serves all sessions. Needs the extra `kohort[metrics]`.
+        metrics_host: Address to listen on: by default only this machine, "0.0.0.0" for all
             interfaces.
 
     Returns:
@@ -187,10 +187,10 @@ def install(
 
     Raises:
         SparkVersionError: Spark is too old.
-        ListeningError: The session is one of Spark Connect.
+        ListeningError: The session is a Spark Connect session.
         MetricsError: prometheus_client is missing, the port is taken, or metrics are already served
-            on another one.
-        ControlError: The directory for messages is not safe or cannot be created.
+            on another port.
+        ControlError: The directory for messages is unsafe or cannot be created.
     """
     check_spark()
     _refuse_connect(spark)
@@ -216,14 +216,14 @@ def install_where_possible(spark: SparkSession | None) -> None:
         return
     try:
         install(spark)
-    except SparkVersionError:  # it cannot run the source either
+    except SparkVersionError:  # nor can it run the source
         return
     except ControlError as error:
         log.warning("kohort.spark.install is not possible here: %s", error)
 
 
 def present_session() -> SparkSession | None:
-    """Return the session of this thread, otherwise the first one that this process created."""
+    """Return this thread's session, or else the first session created by this process."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001  # of another thread

@@ -30,7 +30,7 @@ class Exporter:
     Args:
         states: The state of the queries.
         host: Address to listen on.
-        port: Port to listen on, 0 for any free port.
+        port: Port to listen on; 0: any free port.
 
     Raises:
         MetricsError: prometheus_client is not installed, or the port is taken.
@@ -55,7 +55,7 @@ class Exporter:
 
 
 class QueryCollector:
-    """Turns the state of queries into Prometheus metrics.
+    """Converts the state of queries to Prometheus metrics.
 
     Args:
         states: The state of the queries.
@@ -155,7 +155,7 @@ def _server(states: QueryStates, host: str, port: int) -> ThreadingHTTPServer:
     registry.register(QueryCollector(states))
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # the name is http.server's
+        def do_GET(self) -> None:  # the name is defined by http.server
             path = self.path.partition("?")[0]
             if path == "/metrics":
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))

@@ -1,4 +1,4 @@
-"""Decide whether a batch that Spark has finished may be committed to the group.
+"""Decides whether a batch that Spark has finished may be committed to the group.
 
 Two kinds of queries fail silently: one whose file sink skips batches, and one that keeps state
 while another member reads a part of its keys. Both are detected after a batch and before its
@@ -37,7 +37,7 @@ log = logging.getLogger("kohort.spark")
 
 
 class Guard:
-    """Refuses commits that must not happen; called by Spark's thread and by the member's.
+    """Refuses commits that must not happen; called from Spark's thread and the member's thread.
 
     Args:
         options: The query's options.
@@ -66,7 +66,7 @@ class Guard:
 
         Raises:
             SinkError: The group has members, and the state of the query's sink is unknown.
-            KafkaError: The brokers do not tell.
+            KafkaError: The brokers do not answer.
         """
         if self._is_blind:
             check_no_members(self._options, is_restart=checkpoint.batch > 0)
@@ -79,7 +79,7 @@ class Guard:
 
         Raises:
             SinkError: Other members have joined, and the state of the query's sink is unknown.
-            KafkaError: The brokers do not tell.
+            KafkaError: The brokers do not answer.
         """
         has_all = member.has_all(self._resolver.partitions())
         if not has_all and self._is_blind:
@@ -93,7 +93,7 @@ class Guard:
         check_no_others(self._options, str(member.report()["member"]))
 
     def _shares(self, member: SourceMember) -> bool:
-        """Whether other members have some of the partitions."""
+        """Whether other members own some of the partitions."""
         return member.has_all(self._resolver.partitions()) is False
 
     def check(self, member: SourceMember) -> None:
@@ -103,7 +103,7 @@ class Guard:
             member: The query's member.
 
         Raises:
-            SinkError: The sink has skipped a batch, or another member writes to it too; or there
+            SinkError: The sink has skipped a batch, or another member also writes to it; or there
                 are other members, and the state of the sink is unknown.
             ExclusiveGroupError: The query must be alone in its group but is not.
             KafkaError: The brokers do not answer; try again.
@@ -142,7 +142,7 @@ class Guard:
             )
 
     def _check_checkpoint(self) -> None:
-        """Without a group, store a refusal in the checkpoint, which marks the batch finished."""
+        """Without a group, store a refusal in the checkpoint, which marks the batch as finished."""
         checkpoint, refusal = self._completion.checkpoint, self._completion.refusal
         if not checkpoint or (self._has_looked and not refusal):
             return

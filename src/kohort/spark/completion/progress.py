@@ -21,7 +21,7 @@ class SourceProgress(TypedDict):
     """The progress of one source of a query.
 
     The first three are the metrics of Spark's own Kafka source, as numbers. They are None until
-    Spark has asked the source for the ends of its partitions, for instance while it replays a batch
+    Spark has requested the ends of the source's partitions, for instance while it replays a batch
     after a restart.
     """
 
@@ -43,11 +43,11 @@ class SourceReport(Struct, frozen=True):
     Attributes:
         end: The batch's manifest as the source passed it to Spark.
         manifest: The parsed manifest.
-        ends: Ends of the owned partitions when the batch was planned, None if it was replayed.
-        control: The directory of the source's process, None if the batch was replayed.
-        member_id: The member's id in the group, None if the source has not reported it.
+        ends: Ends of the owned partitions when the batch was planned; None if it was replayed.
+        control: The directory of the source's process; None if the batch was replayed.
+        member_id: The member's id in the group; None if the source has not reported it.
         epoch: Generation or epoch of the group.
-        rebalance_wait_ms: Total time that triggers have waited for rebalances, None if not
+        rebalance_wait_ms: Total time that triggers have waited for rebalances; None if not
             reported.
     """
 
@@ -95,7 +95,7 @@ def source_reports(reported: StreamingQueryProgress) -> list[SourceReport]:
     """Return a progress report's entries for kohort sources, without other sources.
 
     Args:
-        reported: The report, of Spark's listener or of `query.lastProgress`.
+        reported: The report, from Spark's listener or `query.lastProgress`.
     """
     found = []
     for source in reported.sources:

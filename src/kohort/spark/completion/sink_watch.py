@@ -1,7 +1,8 @@
-"""Check the sinks of an application's queries: whether a batch may be committed to the group.
+"""Checks the sinks of an application's queries: whether a batch may be committed to the group.
 
-A file sink skips a batch silently, and the query goes on as if the records were written. The
-listener of `kohort.spark.install` checks here after each batch, and tells the query's source.
+A file sink skips a batch silently, and the query continues as if the records were written. The
+listener of `kohort.spark.install` checks the sink after each batch, and notifies the query's
+source.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Verdict(Struct, frozen=True):
     """The result of a check of a query's sink after a batch.
 
     Attributes:
-        sink: Short name of the directory of its file sink; empty for every other sink.
+        sink: Digest of the directory of its file sink; empty for every other sink.
         refusal: Why the batch must not be committed; empty if it may be.
         checkpoint: The query's checkpointLocation; empty if Spark does not expose it.
     """
@@ -47,11 +48,11 @@ class SinkWatch:
         self._owners: dict[str, tuple[str, str]] = {}
 
     def started(self, run_id: str, checkpoint: str | None) -> None:
-        """Record a run that begins.
+        """Record the start of a run.
 
         Args:
             run_id: The run of the query.
-            checkpoint: Its checkpointLocation, None if Spark does not expose it.
+            checkpoint: Its checkpointLocation; None if Spark does not expose it.
         """
         with self._lock:
             if checkpoint is not None:
@@ -72,8 +73,8 @@ class SinkWatch:
     def look(self, progress: StreamingQueryProgress) -> Verdict:
         """Check a query's sink after a batch.
 
-        It checks the first batch of a run, and each batch of which Spark has read no row: a skipped
-        batch is not read. So it does not query the sink's store for every batch.
+        It checks the first batch of a run, and each batch of which Spark has read no rows: a
+        skipped batch is not read. So it does not query the sink's store for every batch.
 
         Args:
             progress: Spark's progress report of the batch.
@@ -97,7 +98,7 @@ class SinkWatch:
 
 
 def checkpoint_of(spark: SparkSession, query_id: str) -> str | None:
-    """Return the checkpointLocation of a running query, None if Spark does not expose it.
+    """Return the checkpointLocation of a running query; None if Spark does not expose it.
 
     Args:
         spark: A session of the query's application.

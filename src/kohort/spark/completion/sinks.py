@@ -1,4 +1,4 @@
-"""Detect whether Spark's file sink has skipped a batch.
+"""Detects whether Spark's file sink has skipped a batch.
 
 A file sink keeps a list of finished batches in `_spark_metadata` and skips every batch whose number
 is already in it. That makes a replayed batch harmless, but it silently loses records if another
@@ -34,18 +34,18 @@ Problem: TypeAlias = Literal["skipped", "unseen"]
 
 
 class SinkError(KohortError, RuntimeError):
-    """The query's sink has skipped a batch, or may have, or another query writes to it too."""
+    """The query's sink has skipped a batch, or may have, or another query also writes to it."""
 
 
 class Finding(Struct, frozen=True):
     """A problem with the sink of a query.
 
     Attributes:
-        problem: `skipped`: the batch is not in the directory, and the query must neither go on nor
-            commit it. `unseen`: unknown, which deserves a warning.
-        directory: Where the sink writes.
+        problem: `skipped`: the batch is not in the directory, and the query must neither continue
+            nor commit it. `unseen`: unknown, which deserves a warning.
+        directory: The sink's directory.
         batch_id: The batch that was checked.
-        text: The finding, its meaning, and what to do.
+        text: The finding, its meaning, and the remedy.
     """
 
     problem: Problem
@@ -65,7 +65,7 @@ def file_sink_directory(description: str) -> str | None:
 
 
 def directory_digest(directory: str) -> str:
-    """Return a short name of a file sink's directory, the same for every spelling of its path.
+    """Return a digest of a file sink's directory, the same for every spelling of its path.
 
     Args:
         directory: The result of `file_sink_directory`.
@@ -90,7 +90,7 @@ def check_sink(description: str, checkpoint: str, batch_id: int) -> Finding | No
         batch_id: The batch that was just finished.
 
     Returns:
-        The problem, None if there is none.
+        The problem; None if there is none.
     """
     directory = file_sink_directory(description)
     if directory is None:
@@ -117,7 +117,7 @@ def check_sink(description: str, checkpoint: str, batch_id: int) -> Finding | No
 
 
 def query_id(checkpoint: str) -> str | None:
-    """Return the id of the query that a checkpoint belongs to, None for a new checkpoint.
+    """Return the id of the query that a checkpoint belongs to; None for a new checkpoint.
 
     Args:
         checkpoint: The query's checkpointLocation.
@@ -135,7 +135,7 @@ def note_refusal(checkpoint: str, why: str) -> None:
 
     Args:
         checkpoint: The query's checkpointLocation.
-        why: The finding, and what to do.
+        why: The finding and the remedy.
 
     Raises:
         OSError: The file cannot be written.
@@ -203,7 +203,7 @@ def _file(uri: str) -> FileInfo | None:
 
 
 def _open(location: str) -> tuple[FileSystem, str]:
-    """Return a file system and the path in it, for a location as Spark prints it.
+    """Return a file system and the path in it, for a location as printed by Spark.
 
     That is Hadoop's `Path.toString`, which encodes nothing: a `%20` is part of a name, as in the
     directories of Hive's partitions (`hour=10%3A00`).

@@ -1,4 +1,4 @@
-"""Checks of parsed options: what a stream, a batch read and a consistent region cannot have."""
+"""Checks of parsed options that are invalid for a stream, a batch read or a consistent region."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _REFUSED_IN_REGION = {
 
 
 def check_stream_options(options: SourceOptions) -> None:
-    """Refuse options that make no sense for a stream.
+    """Refuse options that are invalid for a stream.
 
     Raises:
-        OptionError: Names the option.
+        OptionError: An option is invalid; the message names it.
     """
     for name in reversed(ENDS):
         if name in options.given:
@@ -58,10 +58,10 @@ def check_stream_options(options: SourceOptions) -> None:
 
 
 def check_batch_options(options: SourceOptions) -> None:
-    """Refuse options that make no sense for a batch read, as Spark's own source does.
+    """Refuse options that are invalid for a batch read, as Spark's own source does.
 
     Raises:
-        OptionError: Names the option.
+        OptionError: An option is invalid; the message names it.
     """
     if options.region is not None:
         raise OptionError(f"{NAME} is for streams: a batch read is no operator of a region")
@@ -82,11 +82,11 @@ def check_batch_options(options: SourceOptions) -> None:
 
 
 def ignored_options(options: SourceOptions, *, is_stream: bool) -> list[str]:
-    """Return a note for each option that was given and has no effect.
+    """Return a note for each given option that has no effect.
 
     Args:
         options: The options of the `load()`.
-        is_stream: Whether it is for a stream; otherwise for a batch read.
+        is_stream: Whether they are for a stream; otherwise for a batch read.
     """
     given = options.given
     notes = [f"{name}: {why}" for name, why in SPARK_ONLY.items() if name in given]
@@ -101,10 +101,10 @@ def ignored_options(options: SourceOptions, *, is_stream: bool) -> list[str]:
 
 
 def check_region_options(options: SourceOptions) -> None:
-    """Refuse options that a query in a region cannot have.
+    """Refuse options that are invalid in a region.
 
     Raises:
-        OptionError: Names the option and the reason.
+        OptionError: An option is invalid; the message names it and the reason.
     """
     from kohort.region.names import problem_of
 

@@ -1,4 +1,4 @@
-r"""Translate Java's regular expressions for `subscribePattern` to Python's.
+r"""Translates Java's regular expressions for `subscribePattern` to Python's.
 
 Topic names use 65 characters. So each element that matches one character (a letter, a class such as
 `[a-z&&[^q]]` or `\p{Alpha}`, each with or without `(?i)`) becomes the set of topic characters that
@@ -45,13 +45,13 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
 
 def java_pattern(text: str) -> re.Pattern[str]:
-    """Return a pattern whose `match` is found wherever Java's `find` finds `text` in a topic name.
+    """Return a pattern whose `match` succeeds where Java's `find` finds `text` in a topic name.
 
     Args:
         text: A regular expression of `java.util.regex`.
 
     Raises:
-        OptionError: It is malformed, or Python has no equivalent.
+        OptionError: It is malformed, or has no equivalent in Python.
     """
     translated = _Translator(_unquoted(text)).whole()
     try:
@@ -122,7 +122,7 @@ class _Translator:
     # ------------------------------------------------------------------------- expressions
 
     def _alternatives(self) -> str:
-        """Read to the end of the group; flags set in it end with it."""
+        """Read to the end of the group; flags set in it apply until there."""
         outside = self._ignores_case
         parts: list[str] = []
         while self._peek() not in ("", ")"):

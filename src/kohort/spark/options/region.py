@@ -31,17 +31,17 @@ REBALANCES: tuple[Rebalance, ...] = ("checkpoint", "reset")
 
 
 class RegionOptions(Struct, frozen=True, kw_only=True):
-    """What a query says about its region.
+    """A query's options for its region.
 
     Attributes:
         name: Name of the region.
         mode: As in `RegionSettings`.
         period_ms: As in `RegionSettings`.
-        drain_timeout_ms: As in `RegionSettings`; it should be longer than a batch takes.
+        drain_timeout_ms: As in `RegionSettings`; it should be longer than a batch.
         reset_timeout_ms: As in `RegionSettings`.
         max_resets: As in `RegionSettings`.
         rebalance: How partitions are handed over: with a checkpoint, or by a reset.
-        replication_factor: Copies of the region's own topics; None for the broker's default.
+        replication_factor: Replicas of the region's own topics; None: the broker's default.
     """
 
     name: str
@@ -54,7 +54,7 @@ class RegionOptions(Struct, frozen=True, kw_only=True):
     replication_factor: int | None
 
     def settings(self, group_id: str) -> RegionSettings:
-        """Return what all processes of the region agree on."""
+        """Return the settings shared by all processes of the region."""
         from kohort.region.machines.records import RegionSettings
 
         return RegionSettings(
@@ -68,10 +68,10 @@ class RegionOptions(Struct, frozen=True, kw_only=True):
 
 
 def region_options(values: Values) -> RegionOptions | None:
-    """Read the options of a region; None when there is none.
+    """Parse the options of a region; return None if there are none.
 
     Raises:
-        OptionError: One makes no sense, or there are options of a region without its name.
+        OptionError: An option is invalid, or the region's name is missing.
     """
     from kohort.region.names import problem_of_region
 
@@ -106,11 +106,11 @@ def _duration_ms(values: Values, name: str, default: int) -> int:
 
 
 def start_position(timestamp: int | None, offsets: Offsets | None) -> StartPosition:
-    """Return where the region starts a partition, unless another operator has said so before.
+    """Return where the region starts a partition, unless another operator has already set it.
 
     Args:
-        timestamp: The option `startingTimestamp` in milliseconds, None when not given.
-        offsets: The option `startingOffsets`, None when not given.
+        timestamp: The option `startingTimestamp` in milliseconds; None if not given.
+        offsets: The option `startingOffsets`; None if not given.
     """
     from kohort.region.starts import EARLIEST, LATEST, StartPosition
 

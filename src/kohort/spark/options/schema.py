@@ -29,7 +29,7 @@ def check_columns(columns: Sequence[str] | None) -> None:
     """Check the option `columns`.
 
     Args:
-        columns: Names of columns, None for all.
+        columns: Names of columns; None: all.
 
     Raises:
         OptionError: The list is empty, or a name is unknown or repeated.
@@ -50,7 +50,7 @@ def column_names(columns: Sequence[str] | None, include_headers: bool) -> tuple[
 
     Args:
         columns: The option `columns`; it may also name `headers`.
-        include_headers: Whether all columns are to include `headers`.
+        include_headers: Whether to add `headers` when all columns are read.
     """
     if columns is not None:
         return tuple(columns)
@@ -79,12 +79,12 @@ def source_schema(names: Sequence[str]) -> StructType:
 
 
 def checked_columns(schema: StructType | None, own: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns to read: those of Spark's schema, which may be the user's.
+    """Return the columns to read, from Spark's schema, which may be user-defined.
 
     Args:
-        schema: The schema of `.schema(...)` or of a table, otherwise the source's own; None for
-            that.
-        own: The columns that the options select.
+        schema: The schema of `.schema(...)` or of a table, otherwise the source's own; None: the
+            source's own.
+        own: The columns selected by the options.
 
     Raises:
         OptionError: The source lacks a column, or has it with a different type.

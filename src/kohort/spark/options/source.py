@@ -40,7 +40,7 @@ __all__ = [
 # `member`: joins the group. `commitOnly`: owns all partitions and commits to the group without
 # joining it. `none`: neither, like Spark's own source.
 GroupMode: TypeAlias = Literal["member", "commitOnly", "none"]
-# Which of the group's offsets and the checkpoint applies if they disagree; None: the newer one.
+# Whether the group's offsets or the checkpoint apply if they disagree; None: the newer one.
 Positions: TypeAlias = Literal["group", "checkpoint", "fail"]
 Strategy: TypeAlias = Literal["error", "latest"]
 
@@ -48,7 +48,7 @@ GROUP_MODES: tuple[GroupMode, ...] = ("member", "commitOnly", "none")
 POSITIONS: tuple[Positions, ...] = ("group", "checkpoint", "fail")
 STRATEGIES: tuple[Strategy, ...] = ("error", "latest")
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
-# Kafka limits an offset's metadata to 4096 bytes, and the source needs some of them itself.
+# Kafka limits an offset's metadata to 4096 bytes, some of which the source itself needs.
 COMMIT_METADATA_LENGTH = 1000
 
 OPTIONS = (
@@ -87,14 +87,14 @@ SPARK_ONLY = {
     "groupIdPrefix": "no group id is made up; kafka.group.id names the group",
 }
 
-# Options that Spark adds to a table by itself, and the writer's option of a table that is also
-# written to.
+# Options that Spark itself adds to a table, and the writer's option of a table that is also written
+# to.
 TABLE_KEYS = (
     "provider", "owner", "path", "location", "comment", "external", "is_managed_location",
     "table_type", "collation", "topic",
 )  # fmt: skip
 
-# One of these selects what to read.
+# One of these selects the topics or partitions to read.
 SELECTIONS = ("subscribe", "subscribePattern", "assign", "table")
 
 # The first one given applies.
@@ -102,7 +102,7 @@ STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 SPLITS = ("minPartitions", "maxRecordsPerPartition")
 ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
-# Kafka settings that conflict with the source, and what to do instead.
+# Kafka settings that conflict with the source, and the alternatives.
 REFUSED = {
     "auto.offset.reset": "set startingOffsets to say where to start; the source manages offsets "
     "itself so that no record is missed when partitions are added",
@@ -119,41 +119,41 @@ REFUSED = {
 
 
 class SourceOptions(Struct, frozen=True, kw_only=True):
-    """The options of one `load()`, checked.
+    """The checked options of one `load()`.
 
-    Of the options for the start, only the one that applies is set: `starting_timestamp` before
-    `starting_offsets_by_timestamp` before `starting_offsets`. The same holds for the end.
+    Of the start options, only the one that applies is set: `starting_timestamp` before
+    `starting_offsets_by_timestamp` before `starting_offsets`. The same holds for the end options.
 
     Attributes:
         bootstrap_servers: `host:port`, comma separated.
         topics: Topics of `subscribe`, `assign` or `table`; empty with `subscribePattern`.
         assigned: Partitions of `assign`.
         pattern: The Java regular expression of `subscribePattern`.
-        starting_offsets: Where to start partitions without a committed offset; None when not
-            given, which is `latest` for a stream and `earliest` for a batch.
+        starting_offsets: Where to start partitions without a committed offset; None if not given,
+            which means `latest` for a stream and `earliest` for a batch.
         starting_timestamp: Where to start all partitions, in milliseconds, or LATEST, EARLIEST.
         starting_offsets_by_timestamp: The same by partition.
-        starting_strategy: What to do when a partition has no record at or after its timestamp.
-        ending_offsets: Where a batch read ends; None when not given, which is `latest`.
+        starting_strategy: How to start a partition that has no record at or after its timestamp.
+        ending_offsets: Where a batch read ends; None if not given, which means `latest`.
         ending_timestamp: Where all partitions end, in milliseconds.
         ending_offsets_by_timestamp: The same by partition.
         fail_on_data_loss: Whether lost records are an error; otherwise a warning.
         min_partitions: Minimum number of tasks of a batch.
         max_records_per_partition: Maximum number of records of a task.
-        max_offsets_per_trigger: Maximum number of records per batch, None for no limit.
-        min_offsets_per_trigger: Records to wait for before a batch.
+        max_offsets_per_trigger: Maximum number of records per batch; None: unlimited.
+        min_offsets_per_trigger: Number of records to wait for before a batch.
         max_trigger_delay_ms: How long to wait for them, in milliseconds.
         include_headers: Whether there is a column `headers`.
-        columns: The columns to read, None for all.
+        columns: The columns to read; None: all.
         group_mode: How the query uses its group.
-        positions: Which of the group's offsets and the checkpoint applies if they disagree.
+        positions: Whether the group's offsets or the checkpoint apply if they disagree.
         exclusive: Whether the query must be alone in its group.
         checkpoint_location: The location of the query's Spark checkpoint.
         commit_metadata: The user's text in the metadata of every commit.
-        region: The consistent region that the query is an operator of, None for none.
+        region: The consistent region of which the query is an operator; None: none.
         settings: Kafka client settings by Kafka's own names, without the prefix `kafka.`. They may
             contain secrets, so no text about these options shows them.
-        given: Names of the given options, except those of Kafka's client.
+        given: Names of the given options, except Kafka client settings.
     """
 
     bootstrap_servers: str
@@ -185,7 +185,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     given: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        """Name the settings of the client without their values."""
+        """Name the client settings without their values."""
         return f"SourceOptions({self.selection}, {sorted(self.given)}, {sorted(self.settings)})"
 
     @property
@@ -219,13 +219,13 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 
 
 def parse_options(raw: Mapping[str, str]) -> SourceOptions:
-    """Check the options of a `load()`.
+    """Parse and check the options of a `load()`.
 
     Args:
         raw: Options as Spark passes them; their case does not matter.
 
     Raises:
-        OptionError: Names the option and what to do.
+        OptionError: An option is invalid; the message names it and the remedy.
     """
     options = {key.lower(): value for key, value in raw.items()}
     settings = {
@@ -279,11 +279,11 @@ def parse_options(raw: Mapping[str, str]) -> SourceOptions:
 
 
 def unknown_option(key: str, known: Sequence[str]) -> OptionError:
-    """Return the error of an unknown option, with the nearest known one.
+    """Return the error for an unknown option, with the nearest known one.
 
     Args:
         key: The option as it was given.
-        known: The known options, besides those of Kafka's client.
+        known: The known options, besides Kafka client settings.
     """
     names = {name.lower(): name for name in (*known, "kafka.bootstrap.servers", "kafka.group.id")}
     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
@@ -378,7 +378,7 @@ def _by_partition(options: SourceOptions) -> dict[str, Mapping[TopicPartition, i
 def _check_selected(
     name: str, wanted: Mapping[TopicPartition, int], options: SourceOptions
 ) -> None:
-    """Check that an option names topics that the query reads; with a pattern only brokers know."""
+    """Check that an option names topics the query reads; for a pattern, only brokers know them."""
     for partition in wanted:
         if options.assigned and partition not in options.assigned:
             shown = f"{partition.topic}-{partition.partition}"

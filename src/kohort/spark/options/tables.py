@@ -1,8 +1,8 @@
-"""`CREATE TABLE ... USING kohort`: pass a table's options to its reader.
+"""`CREATE TABLE ... USING kohort`: passes a table's options to its reader.
 
-Spark keeps the options of a table in its catalog, and passes them to a Python source once: when the
-table is created and the source returns its schema. A reader of the table gets only the schema (seen
-in 4.3). So the source writes the options into the metadata of the last column.
+Spark keeps the options of a table in its catalog, and passes them to a Python source only once:
+    when the table is created and the source returns its schema. A reader of the table gets only the
+    schema (seen in 4.3). So the source writes the options into the metadata of the last column.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def table_options(raw: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a table without its properties and Spark's additions.
 
     Args:
-        raw: Options as Spark passes them; the user's options appear twice, once prefixed with
+        raw: Options as Spark passes them; the user's options appear twice, once with the prefix
             `option.`.
     """
     given = {key for key in raw if f"option.{key}" in raw}
@@ -41,14 +41,14 @@ def table_options(raw: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return the columns of a table, with its options in the metadata of the last.
+    """Return the columns of a table, with its options in the last column's metadata.
 
     Args:
         schema: The columns.
         options: The table's options.
 
     Raises:
-        OptionError: One of the options is a secret: metadata is visible to all users.
+        OptionError: An option is a secret: metadata is visible to all users.
     """
     from pyspark.sql.types import StructField, StructType
 

@@ -46,7 +46,7 @@ class OptionError(ConfigError):
 
 
 class Values:
-    """The options as they were given, read by name; case does not matter.
+    """The given options, looked up by name; case does not matter.
 
     Args:
         raw: Names and texts.
@@ -93,7 +93,7 @@ class Values:
         """Return one of `choices`, spelled as there.
 
         Raises:
-            OptionError: The value is none of them.
+            OptionError: The value is not one of them.
         """
         text = self._given(name)
         if text is None:
@@ -104,7 +104,7 @@ class Values:
         return found
 
     def duration_ms(self, name: str, default: int) -> int:
-        """Return a duration such as `15m`, in milliseconds, also the default unit.
+        """Return a duration such as `15m`, in milliseconds, which is also the default unit.
 
         Raises:
             OptionError: The value is not a duration.
@@ -178,7 +178,7 @@ class Values:
         """Return partitions by topic.
 
         Raises:
-            OptionError: They are malformed, or none is given.
+            OptionError: They are malformed, or there are none.
         """
         text = self._given(name) or ""
         found = self._json(name, text, f"JSON like {_ASSIGN_LIKE}", _partition_list)

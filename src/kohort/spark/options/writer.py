@@ -11,7 +11,7 @@ from kohort.spark.options.source import OPTIONS, SPARK_ONLY, OptionError, unknow
 
 WRITE_OPTIONS = ("topic", "includeHeaders")
 
-# Options that Spark adds to a sink and to a table by itself.
+# Options that Spark itself adds to a sink and to a table.
 SPARKS_OWN = frozenset(
     {
         "checkpointlocation", "collation", "comment", "external", "is_managed_location",
@@ -19,7 +19,7 @@ SPARKS_OWN = frozenset(
     }
 )  # fmt: skip
 
-# Kafka settings that conflict with the writer, and what to do instead.
+# Kafka settings that conflict with the writer, and the alternatives.
 REFUSED = {
     "key.serializer": "keys are strings or bytes, which are written as they are; encode them with "
     "DataFrame operations",
@@ -33,10 +33,10 @@ CLIENT_ID = "kohort-spark-writer"
 
 
 class WriteOptions(Struct, frozen=True, kw_only=True):
-    """The options of one `save()` or `start()`, checked.
+    """The checked options of one `save()` or `start()`.
 
     Attributes:
-        topic: The topic of all rows; None if the column `topic` gives it.
+        topic: The topic of all rows; None: the column `topic` gives it.
         settings: Producer settings by Kafka's own names, without the prefix `kafka.`. They may
             contain secrets, so no text about these options shows them.
     """
@@ -50,15 +50,15 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
 
 
 def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
-    """Check the options of a write.
+    """Parse and check the options of a write.
 
-    Options for reading are ignored, because a table of the catalog has both.
+    Options for reading are ignored, because a table in the catalog has both.
 
     Args:
         raw: Options as Spark passes them; their case does not matter.
 
     Raises:
-        OptionError: Names the option and what to do.
+        OptionError: An option is invalid; the message names it and the remedy.
     """
     options = {key.lower(): value for key, value in raw.items()}
     _refuse_unknown(options)
@@ -106,7 +106,7 @@ def _check_settings(settings: Mapping[str, str]) -> None:
 
 
 def _check_flag(name: str, options: Mapping[str, str]) -> None:
-    """Check an option of Spark's that has no effect: a column `headers` is always written."""
+    """Check a Spark option that has no effect: a column `headers` is always written."""
     text = options.get(name.lower(), "true")
     if text.strip().lower() not in ("true", "false"):
         raise OptionError(f"{name} must be true or false, not {text!r}")

@@ -1,10 +1,9 @@
-"""The driver-side half of a query in a consistent region: Spark's calls on one side, the region on
-the other.
+"""The driver side of a query in a consistent region, between Spark's calls and the region.
 
-The source's process is the operator. Spark calls it on the main thread. A second thread does what
-the region commands and takes over what the query's sink hands over, and a third runs the event loop
-of the region's worker, once the sink is known. A first batch without records makes it known: it
-is the operator's controller that publishes, so it has to have the sink itself.
+The source's process is the operator. Spark calls it on the main thread. A second thread carries out
+the region's commands and takes over the results of the query's sink. A third thread runs the event
+loop of the region's worker once the sink is known. The first batch has no records and makes the
+sink known: the operator's controller publishes the output, so it needs the sink itself.
 """
 
 from __future__ import annotations
@@ -44,28 +43,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# How often the second thread looks for what the sink hands over.
+# How often the second thread checks for results of the sink.
 _LOOK_S = 0.02
 _ENDS_S = 0.1
-# A query that reads to the present end waits at least so long for partitions before it takes it
-# that other operators have them all.
+# A query that reads to the current end waits at least this long for partitions before it concludes
+# that other operators own them all.
 _SHARE_WAIT_S = 10.0
-# Time to leave the group, on top of that for the last checkpoint.
+# Time to leave the group, in addition to the time for the last checkpoint.
 _LEAVE_S = 10.0
 
 
 class _StoppedError(Exception):
-    """The operator has ended in order without being asked here: its region was asked to stop."""
+    """The operator has stopped in order although this query did not: its region was stopped."""
 
 
 class RegionDriver:
-    """One run of one query in a region; made in the first call that Spark makes.
+    """One run of one query in a region; created in Spark's first call.
 
     Args:
         options: The query's options.
 
     Raises:
-        OptionError: The options make no sense in a region.
+        OptionError: The options are invalid in a region.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -99,20 +98,20 @@ class RegionDriver:
         return Manifest(operator=self._options.operator, region=self._greeting.region).to_json()
 
     def prepare_available_now(self) -> None:
-        """End at the present ends of the partitions that the group gives to the query."""
+        """Stop at the current ends of the partitions that the group assigns to the query."""
         self._targets = {}
 
     def latest(self, start: OffsetJson, limit: int | None, *, waits: bool = False) -> OffsetJson:  # noqa: ARG002  # that of the other driver
-        """Return the next batch, or `start` when there is nothing to read.
+        """Return the next batch, or `start` if there is nothing to read.
 
         Args:
-            start: The last batch that is over. The region alone knows what is delivered.
-            limit: Records to read at most, None for all.
-            waits: As nothing waits in a region, of no effect.
+            start: The last finished batch. Only the region knows which records are delivered.
+            limit: Maximum number of records to read; None: unlimited.
+            waits: Has no effect, because a region does not wait for a minimum.
 
         Raises:
             RegionQueryError: The query does not write with `region_sink`.
-            RegionError: The operator cannot go on.
+            RegionError: The operator cannot continue.
             KafkaError: The brokers refuse.
         """
         try:
@@ -146,9 +145,9 @@ class RegionDriver:
         return start if batch is None else batch.to_json()
 
     def ranges(self, end: OffsetJson) -> dict[TopicPartition, Range]:
-        """Return what to read for the batch `end`: nothing, unless it is the open one.
+        """Return the ranges to read for the batch `end`: none, unless it is the open batch.
 
-        Spark repeats a batch after a restart; the region has what counts of it.
+        Spark repeats a batch after a restart; the region already has its part of the output.
         """
         try:
             self._check()
@@ -160,7 +159,7 @@ class RegionDriver:
         return trim(batch.ranges, {})
 
     def report(self) -> OffsetJson:
-        """Return what Spark shows as `sources[].latestOffset` in the query's progress."""
+        """Return the value that Spark shows as `sources[].latestOffset` in the query's progress."""
         operator = self._operator
         ends = {TopicPartition(each.topic, each.partition): end for each, end in self._ends.items()}
         return {
@@ -172,7 +171,7 @@ class RegionDriver:
         }
 
     def stop(self) -> None:
-        """End with a last checkpoint of the batches that were handed over."""
+        """Stop with a last checkpoint of the batches that were handed over."""
         self._end()
         self._control.close()
 
@@ -202,19 +201,19 @@ class RegionDriver:
             time.sleep(_ENDS_S)
 
     def _has_no_share(self, operator: _Operator, empty_s: float, completed: int) -> bool:
-        """Whether other operators read everything, so that there is nothing for this query to do.
+        """Whether other operators read everything, so that this query has nothing to do.
 
-        While the group waits for the session of a killed member it gives out nothing either.
+        While the group waits for a killed member's session to expire, it assigns nothing either.
 
         Args:
             operator: The operator.
-            empty_s: For how long it has had no partition, in seconds.
+            empty_s: How long it has had no partitions, in seconds.
             completed: The last checkpoint when that began.
         """
         if empty_s < _SHARE_WAIT_S:
             return False
         if operator.completed > completed and operator.others_have_all():
-            return True  # each owner has contributed since, so none is dead
+            return True  # each owner has contributed since, so all are alive
         if empty_s < _SHARE_WAIT_S + operator.session_s:
             return False
         log.warning(
@@ -225,7 +224,7 @@ class RegionDriver:
         return True
 
     def _note_targets(self, positions: Mapping[RegionPartition, int]) -> dict[RegionPartition, int]:
-        """Return where to read each partition to."""
+        """Return the offset at which to stop reading each partition."""
         if self._targets is None:
             return dict(self._ends)
         for partition, end in self._ends.items():
@@ -234,14 +233,14 @@ class RegionDriver:
         return {each: end for each, end in self._targets.items() if each in self._ends}
 
     def _finish(self, operator: _Operator, wanted: Mapping[RegionPartition, int]) -> None:
-        """End in order, and make sure that a checkpoint holds all that was ever handed over.
+        """Stop in order, and ensure that a checkpoint contains everything ever handed over.
 
         Args:
             operator: The operator.
-            wanted: What it has to hold as well: partitions, and up to where.
+            wanted: Offsets by partition that the checkpoint must also contain.
 
         Raises:
-            RegionError: It does not; the region reads the rest again.
+            RegionError: The checkpoint lacks some; the region reads the rest again.
         """
         self._is_over = True
         self._end()
@@ -260,10 +259,10 @@ class RegionDriver:
             )
 
     def _end_query(self, start: OffsetJson) -> OffsetJson:
-        """Have the query end in order, as the region was asked to stop, and has.
+        """Let the query stop in order, because the region was asked to stop and has stopped.
 
         Raises:
-            RegionError: Its last checkpoint does not hold all that was handed over.
+            RegionError: Its last checkpoint does not contain everything that was handed over.
         """
         assert self._operator is not None
         self._finish(self._operator, {})
@@ -323,8 +322,8 @@ class RegionDriver:
             return False
 
     def _begin(self, sink: SharedSink, keeps_state: bool) -> bool:
-        """Make the operator, unless the query has ended since its first batch was handed over."""
-        with self._closed:  # an end waits for it, or is seen
+        """Create the operator, unless the query has ended since its first batch was handed over."""
+        with self._closed:  # `stop` either waits for this or has been noticed
             if self._closing.is_set():
                 return False
             self._operator = _Operator(
@@ -342,14 +341,14 @@ class RegionDriver:
             self._operator.fail(error)
 
     def _orphaned(self) -> None:
-        """End the process that Spark's JVM left behind, with a last checkpoint."""
+        """Stop the process that Spark's JVM left behind, with a last checkpoint."""
         self._end()
         self._control.close()
         os._exit(0)
 
 
 class _Operator:
-    """The worker of the region on an event loop of its own."""
+    """The region's worker on its own event loop."""
 
     def __init__(
         self,
@@ -385,7 +384,7 @@ class _Operator:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the worker is over."""
+        """Whether the worker has ended."""
         return not self._thread.is_alive()
 
     @property
@@ -401,7 +400,7 @@ class _Operator:
         return 0 if state is None else state.completed
 
     def others_have_all(self) -> bool:
-        """Whether each partition that the region knows is read by another operator."""
+        """Whether every partition known to the region is read by another operator."""
         state, me = self._worker.state, self._worker.id
         if state is None or not state.partitions:
             return False
@@ -417,20 +416,20 @@ class _Operator:
         return base is not None and base >= end
 
     def ends(self, check: Callable[[], None]) -> Mapping[RegionPartition, int]:
-        """Return where the partitions of the operator end now.
+        """Return the current ends of the operator's partitions.
 
         Args:
-            check: Raises when the worker has ended.
+            check: Raises an error if the worker has ended.
 
         Raises:
-            KafkaError: The brokers do not tell.
+            KafkaError: The brokers do not answer.
         """
         operating = self._worker.operating
         if operating is None:
             return {}
         try:
             asked = asyncio.run_coroutine_threadsafe(operating.ends(), self._loop)
-        except RuntimeError:  # the loop has ended by itself
+        except RuntimeError:  # the loop has already ended
             check()
             return {}
         while True:
@@ -438,13 +437,13 @@ class _Operator:
                 return asked.result(_ENDS_S)
             except TimeoutError:
                 check()
-            except CancelledError:  # the worker has ended, and with it what it was asked
+            except CancelledError:  # the worker has ended, and with it the request
                 self._thread.join(_ENDS_S)
                 check()
                 return {}
 
     def obey_next(self, timeout_s: float) -> None:
-        """Do what the region commands next, if it does in time."""
+        """Carry out the region's next command, if it arrives in time."""
         command = self._worker.inbox.take(timeout_s)
         if self._worker.inbox.is_closed:
             time.sleep(timeout_s)
@@ -455,20 +454,20 @@ class _Operator:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """End, and have the region go back: what was handed over is lost."""
+        """Stop, and make the region reset: results handed over are lost."""
         self.error = self.error or error
         self._worker.report(error)
 
     def close(self) -> None:
-        """End with a last checkpoint, as far as that comes in time."""
+        """Stop with a last checkpoint, if that completes in time."""
         self.work.void()
-        with suppress(RuntimeError):  # the loop has ended by itself
+        with suppress(RuntimeError):  # the loop has already ended
             self._loop.call_soon_threadsafe(self._worker.close)
         self._thread.join(self._patience_s)
 
 
 def worker_config(options: SourceOptions) -> WorkerConfig:
-    """Return what the operator of a query is to do."""
+    """Return the configuration of a query's operator."""
     from kohort.client.config.definitions import ConsumerConfig, from_kafka
     from kohort.spark.options.java_regex import java_pattern
 

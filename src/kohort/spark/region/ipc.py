@@ -1,8 +1,8 @@
-"""How the sink of a query in a region and the process of its source reach each other.
+"""Communication between the sink of a query in a region and the process of its source.
 
-Both see the source's directory (`control.py`). There the source leaves a file for the batch that is
-open, with the states of its partitions. The sink that was called for the batch finds it, leaves
-what its tasks have made, and waits until the source says whether that counts.
+Both have access to the source's directory (`control.py`). The source writes a file there for the
+open batch, with the states of its partitions. The sink called for the batch finds it, writes the
+results of its tasks, and waits until the source answers whether they count.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ States = Mapping[TopicPartition, bytes]
 
 
 class HandOver(Struct, frozen=True):
-    """What the sink has made of a batch.
+    """The sink's results for a batch.
 
     Attributes:
-        files: Files of the tasks; they are durable.
-        states: What the states of partitions are behind the batch, of those that it changed.
-        sink: The pickled sink; with the first batch of a run alone.
-        keeps_state: Whether there is a function, which wants the states of its partitions.
+        files: Durable files of the tasks.
+        states: The states of partitions after the batch, if it changed them.
+        sink: The pickled sink; only with the first batch of a run.
+        keeps_state: Whether there is a function, which needs the states of its partitions.
     """
 
     files: Sequence[TaskFile] = ()
@@ -56,7 +56,7 @@ class HandOver(Struct, frozen=True):
     keeps_state: bool = False
 
     def to_json(self) -> str:
-        """Return it as text."""
+        """Return the results as text."""
         return json.dumps(
             {
                 "files": list(self.files),
@@ -68,7 +68,7 @@ class HandOver(Struct, frozen=True):
 
     @staticmethod
     def from_json(text: str) -> HandOver:
-        """Read back what `to_json` wrote."""
+        """Parse a text written by `to_json`."""
         read = json.loads(text)
         states, sink = _states(read["states"]), b64decode(read["sink"])
         return HandOver(read["files"], states, sink, read["keeps_state"])
@@ -85,38 +85,38 @@ class Channel:
         self._directory = directory
 
     def offer(self, batch: Manifest, states: States) -> None:
-        """Say that a batch is open."""
+        """Announce an open batch."""
         write_whole(self._directory / f"{_OFFER}{_key(batch)}", json.dumps(_listed(states)))
 
     def withdraw(self, batch: Manifest) -> None:
-        """Say that it is not any more."""
+        """Announce that the batch is no longer open."""
         (self._directory / f"{_OFFER}{_key(batch)}").unlink(missing_ok=True)
 
     def handed(self) -> Iterator[tuple[str, HandOver]]:
-        """Yield what was handed over, and for which batch; each is to be answered."""
+        """Yield the results handed over, with their batches; each must be answered."""
         with suppress(FileNotFoundError):
             for each in self._directory.glob(f"{_HANDED}*"):
                 yield each.name.removeprefix(_HANDED), HandOver.from_json(each.read_text())
 
     def answer(self, key: str, *, counts: bool) -> None:
-        """Say whether what was handed over counts."""
+        """Answer whether results count."""
         for each in self._directory.glob(f"{_ANSWER}*"):
             each.unlink(missing_ok=True)
         (self._directory / f"{_HANDED}{key}").unlink(missing_ok=True)
         write_whole(self._directory / f"{_ANSWER}{key}", json.dumps(counts))
 
     def end(self) -> None:
-        """Say that the operator has ended in order, so that the query is to end, too."""
+        """Announce that the operator has stopped in order, so that the query stops as well."""
         write_whole(self._directory / _ENDED, "")
 
     @staticmethod
     def is_of(key: str, batch: Manifest | None) -> bool:
-        """Whether something was handed over for this batch."""
+        """Whether results were handed over for this batch."""
         return batch is not None and key == _key(batch)
 
 
 class OpenBatch:
-    """The sink's end: a batch that a source has open.
+    """The sink's end: the open batch of a source.
 
     Args:
         source: The source's directory.
@@ -130,15 +130,16 @@ class OpenBatch:
 
     @staticmethod
     def find(application: Path, batch: Manifest) -> OpenBatch | None:
-        """Return the batch, None when no source of the application has it open.
+        """Return the batch; None if no source of the application has it open.
 
         Args:
-            application: Where the application's sources are found.
+            application: The directory of the application's sources.
             batch: The batch that Spark runs.
         """
         for source in sources_in(application):
             if (source / f"{_OFFER}{_key(batch)}").exists():
-                # A killed process leaves its files, and Spark repeats the batch in the next run.
+                # A killed process leaves its files behind, and Spark repeats the batch in the next
+                # run.
                 reason = why_not_drained(source)
                 is_gone = reason is not None and reason.is_final
                 return None if is_gone else OpenBatch(source, batch)
@@ -155,17 +156,17 @@ class OpenBatch:
         return self._source
 
     def states(self) -> dict[TopicPartition, bytes]:
-        """Return the states of the batch's partitions; none when it is not open any more."""
+        """Return the states of the batch's partitions; none if it is no longer open."""
         with suppress(FileNotFoundError):
             return _states(json.loads((self._source / f"{_OFFER}{self._key}").read_text()))
         return {}
 
     def hand_over(self, made: HandOver) -> bool:
-        """Hand over what was made, and return whether it counts.
+        """Hand over the results, and return whether they count.
 
         Raises:
-            RegionQueryError: The source's process ended before it answered. What was made may
-                count, so nothing of it may be removed.
+            RegionQueryError: The source's process ended before it answered. The results may count,
+                so none of them may be removed.
         """
         if not self._source.exists():
             return False
@@ -190,10 +191,10 @@ class OpenBatch:
 
 
 def watch_end(source: Path, stop: Callable[[], object], operator: str) -> None:
-    """Stop a query once its operator has ended in order: a source cannot end its query itself.
+    """Stop a query once its operator has stopped in order: a source cannot stop its own query.
 
     Args:
-        source: The source's directory; without it the query has ended already.
+        source: The source's directory; if it is gone, the query has already ended.
         stop: Stops the query.
         operator: The operator's name, for the log.
     """
@@ -204,7 +205,7 @@ def watch_end(source: Path, stop: Callable[[], object], operator: str) -> None:
                 log.info("operator %s has ended with a last checkpoint: its query stops", operator)
                 try:
                     stop()
-                except Exception:  # Spark's; a thread cannot raise it
+                except Exception:  # a Spark error, which a thread cannot raise
                     log.exception(
                         "the query of operator %s cannot be stopped, and reads nothing more: stop "
                         "it by query.stop()", operator,

@@ -1,9 +1,9 @@
-"""Writing the output of a query that is an operator of a consistent region.
+"""Writes the output of a query that is an operator of a consistent region.
 
 A query with the source's option `consistentRegion` writes with `foreachBatch(region_sink(sink))`.
 Tasks write files that no reader sees yet. The source's process, which is the operator, takes them
-over with the states that the function left, and the controller makes them visible once the whole
-region has a checkpoint with them.
+over together with the function's states, and the controller publishes them once the whole region
+has a checkpoint that contains them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["RegionBatches", "region_sink"]
 
 log = logging.getLogger("kohort.spark")
 
-# How Spark names the operators of a physical plan that keep state between batches.
+# Names of Spark's physical operators that keep state between batches.
 _STATEFUL = re.compile(r"StateStore|WithState|Streaming(Deduplicate|SymmetricHashJoin|GlobalLimit)")
 
 
@@ -42,10 +42,10 @@ def region_sink(sink: SharedSink, function: Function | None = None) -> RegionBat
 
     Args:
         sink: `DeltaSink` or `ParquetDirectory`, the same for all operators of the region.
-        function: Makes rows of the records of one partition, in order:
-            `function((topic, partition), batches, state)` gets an iterator of record batches and
-            a dict that stays with the partition, and yields record batches. It must be
-            repeatable. None: the frame's rows are written as they are.
+        function: Computes rows from the records of one partition, in order: `function((topic,
+            partition), batches, state)` takes an iterator of record batches and a dict that stays
+            with the partition, and yields record batches. It must be repeatable. None: the frame's
+            rows are written unchanged.
 
     Raises:
         RegionQueryError: Tasks cannot write to the sink.
@@ -67,12 +67,12 @@ class RegionBatches:
         self._function = function
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one batch, unless it is not open: one that Spark repeats is in the region already.
+        """Write a batch, unless it is not open: the region already has batches that Spark repeats.
 
         Raises:
             RegionQueryError: The query cannot be an operator of a region.
             RegionOrderError: The function needs each partition whole and in order.
-            RepeatedBatchError: This run of the query has given the batch to the region before.
+            RepeatedBatchError: This run of the query has already given the batch to the region.
         """
         batch = _batch_of(frame)
         with only_call(f"region_sink of region {batch.region}", frame, batch_id):
@@ -89,10 +89,10 @@ class RegionBatches:
             self._write(frame, batch, found)
 
     def _greet(self, frame: DataFrame, found: OpenBatch) -> None:
-        """Make the sink known to the operator, before it reads anything.
+        """Make the sink known to the operator before it reads anything.
 
-        The frame has no rows, and is run all the same: the first run in a session takes seconds,
-        for which no checkpoint should have to wait.
+        The frame has no rows, but is run all the same: the first run in a session takes seconds,
+        during which no checkpoint should have to wait.
         """
         from pyspark import cloudpickle
 
@@ -137,10 +137,10 @@ class RegionBatches:
 
 
 def _batch_of(frame: DataFrame) -> Manifest:
-    """Return what the frame was read from.
+    """Return the batch from which the frame was read.
 
     Raises:
-        RegionQueryError: It is not one source with `consistentRegion`.
+        RegionQueryError: It does not have exactly one source with `consistentRegion`.
     """
     if getattr(frame.sparkSession, "_jsparkSession", None) is None:
         raise RegionQueryError("region_sink needs a session in the driver's own process")
@@ -165,7 +165,7 @@ def _keeps_state(frame: DataFrame) -> bool:
 
 
 def _check_rows(batch: Manifest, reports: Sequence[RegionReport], *, is_whole: bool) -> None:
-    """Check that the rows are of the batch, and with a function, that no partition was split."""
+    """Check that the rows belong to the batch; with a function, that no partition was split."""
     for place, first, end in _spans(reports):
         start, stop = batch.ranges.get(place, (0, 0))
         if not start <= first < end <= stop:

@@ -1,4 +1,4 @@
-"""What an executor does for the sink of a region: run the function, write files, describe them."""
+"""The executor side of a region's sink: runs the function, writes and describes files."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ KEYS = ("topic", "partition", "offset")
 
 
 class RegionReport(Struct, frozen=True):
-    """What one task has made.
+    """The results of one task.
 
     Attributes:
-        files: Its files; they are durable.
-        spans: What it was given, one entry for each Kafka partition.
-        states: States behind the batch, when there is a function.
+        files: Its durable files.
+        spans: The spans of its input, one per Kafka partition.
+        states: States after the batch, if there is a function.
     """
 
     files: list[TaskFile] = field(default_factory=list)
@@ -41,14 +41,14 @@ class RegionReport(Struct, frozen=True):
     states: Mapping[TopicPartition, bytes] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return it as text."""
+        """Return the report as text."""
         spans = [(each.topic, each.partition, each.first, each.end) for each in self.spans]
         states = [(*place, b64encode(state).decode()) for place, state in self.states.items()]
         return json.dumps({"files": self.files, "spans": spans, "states": states})
 
     @staticmethod
     def from_json(text: str) -> RegionReport:
-        """Read back what `to_json` wrote."""
+        """Parse a text written by `to_json`."""
         read = json.loads(text)
         states = {TopicPartition(t, p): b64decode(state) for t, p, state in read["states"]}
         return RegionReport(read["files"], [Span(*each) for each in read["spans"]], states)
@@ -62,8 +62,8 @@ def region_task(
     """Return the function for `DataFrame.mapInArrow`; it yields one `RegionReport` per task.
 
     Args:
-        writer: Makes what the rows are written with.
-        function: Makes rows of a partition's records; None: they are written as they are.
+        writer: Creates the writer of the rows.
+        function: Computes rows from a partition's records; None: they are written unchanged.
         states: States of the partitions before the batch.
     """
 
@@ -116,7 +116,7 @@ def _apply(
         state = KeyedState.from_bytes(states.get(place, b""))
         for rows in function(place, (piece for _, piece in pieces), state):
             out.write(rows)
-        for _ in pieces:  # those that the function did not want are looked at all the same
+        for _ in pieces:  # batches that the function did not read are checked all the same
             pass
         after[place] = state.to_bytes()
         check_size(f"{place.topic}-{place.partition}", after[place])
@@ -133,7 +133,7 @@ _REMEDY = (
 def _pieces(
     batches: Iterable[pa.RecordBatch], spans: dict[TopicPartition, Span]
 ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Cut batches where another partition begins; note what each spans."""
+    """Split batches where another partition begins; record the span of each piece."""
     import numpy as np
 
     for batch in batches:

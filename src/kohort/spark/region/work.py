@@ -1,8 +1,8 @@
 """The work of an operator that is a Spark query: one batch at a time, offered and handed over.
 
-It takes the commands of `kohort.region.work`, and answers by the same reports. What a batch holds
-counts as delivered once the sink has handed over, and not before: until then a checkpoint waits,
-and so does a partition that leaves. A reset waits for nothing; the open batch is void then.
+It takes the commands of `kohort.region.work`, and answers with the same reports. The records of a
+batch count as delivered once the sink has handed it over: until then checkpoints and leaving
+partitions wait. A reset does not wait; the open batch is then void.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class SparkWork:
-    """Positions, states and files of one operator; any thread may call.
+    """Positions, states and files of one operator; may be called from any thread.
 
     Args:
         region: Name of the region.
         operator: The operator's name and incarnation.
-        sink: Where the tasks of the query write.
-        report: Takes what became of a command.
-        channel: Where the query's sink hands over.
-        keeps_state: Whether the sink wants the states of partitions.
+        sink: The sink to which the query's tasks write.
+        report: Called with the result of each command.
+        channel: Receives the results of the query's sink.
+        keeps_state: Whether the sink needs the states of partitions.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class SparkWork:
         self._limit = FairLimit()
         self._batches = 0
         self._open: Manifest | None = None
-        # The partitions of the open batch that it reads.
+        # The partitions that the open batch reads.
         self._reads: dict[TopicPartition, RegionPartition] = {}
         self._held: deque[Stop | Cut] = deque()
-        # Up to where Spark was told that records count; a reset does not take that back.
+        # The offsets that Spark was told count as delivered; a reset does not revert them.
         self._handed: dict[RegionPartition, int] = {}
 
     # ------------------------------------------------------------------------------- the operator
 
     def obey(self, command: Command) -> None:
-        """Do what a command says, now or once the open batch is handed over."""
+        """Carry out a command, now or once the open batch is handed over."""
         with self._lock:
             match command:
                 case Load():
@@ -92,7 +92,7 @@ class SparkWork:
         self._open, self._reads = None, {}
 
     def void(self) -> None:
-        """Let the open batch count for nothing: Spark ends, or is gone."""
+        """Make the open batch void: Spark is stopping, or has ended."""
         with self._lock:
             self._withdraw()
             self._go_on()
@@ -101,20 +101,21 @@ class SparkWork:
 
     @property
     def open(self) -> Manifest | None:
-        """The batch that is offered, and not handed over yet."""
+        """The batch that is offered but not handed over yet."""
         with self._lock:
             return self._open
 
     def positions(self) -> dict[RegionPartition, int]:
-        """Return the partitions that are read, and the offset of the next record of each."""
+        """Return the partitions being read, with the offset of each one's next record."""
         with self._lock:
             return self._work.positions()
 
     def handed_over(self) -> dict[RegionPartition, int]:
-        """Return up to where batches were handed over, of all partitions that were ever read.
+        """Return the offsets up to which batches were handed over, for all partitions ever read.
 
-        A reset throws away what no checkpoint holds, and a partition may leave: neither is seen
-        here, so that an end can tell whether everything is in a checkpoint that Spark has finished.
+        A reset discards work that is in no checkpoint, and partitions may leave: neither changes
+        the result, so that stopping can check whether a checkpoint contains everything that Spark
+        has finished.
         """
         with self._lock:
             return dict(self._handed)
@@ -122,12 +123,12 @@ class SparkWork:
     def offer(
         self, ends: Mapping[RegionPartition, int], limit: int | None, attempt: int
     ) -> Manifest | None:
-        """Open the next batch; None when there is nothing to read, or something to do before.
+        """Open the next batch; return None if there is nothing to read, or other work comes first.
 
         Args:
-            ends: The partitions of now, and where to read them to.
-            limit: Records to read at most, None for all.
-            attempt: The region's attempt, for people.
+            ends: The current partitions, and the offset at which to stop reading each.
+            limit: Maximum number of records to read; None: unlimited.
+            attempt: The region's attempt, for messages.
         """
         with self._lock:
             if self._open is not None or self._held:
@@ -170,11 +171,11 @@ class SparkWork:
         return {tp: state for tp, state in states.items() if state}
 
     def take_over(self, key: str, made: HandOver) -> bool:
-        """Take what the sink made of a batch; return whether it counts.
+        """Take over the sink's results for a batch; return whether they count.
 
         Args:
-            key: The batch's.
-            made: What was made.
+            key: The key of the batch.
+            made: The results.
         """
         with self._lock:
             if self._open is None or not Channel.is_of(key, self._open):

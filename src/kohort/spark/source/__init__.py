@@ -1,1 +1,1 @@
-"""The data source: what it reads, in which batches, as a member of which group."""
+"""The data source: the records it reads, its batches, and its membership in a group."""

@@ -1,4 +1,4 @@
-"""The ranges of a batch read, checked against what the brokers have before any task starts."""
+"""The ranges of a batch read, checked against the brokers' logs before any task starts."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def bounded_ranges(options: SourceOptions, lookup: Lookup) -> dict[TopicPartitio
 
 
 def note_ignored_options(options: SourceOptions, *, is_stream: bool) -> None:
-    """Log which options have no effect.
+    """Log the options that have no effect.
 
     Args:
         options: The options of the `load()`.
-        is_stream: Whether it is for a stream, else for a batch read.
+        is_stream: Whether they are for a stream; otherwise for a batch read.
     """
     for note in ignored_options(options, is_stream=is_stream):
         log.warning("an option has no effect; %s", note)
@@ -53,7 +53,7 @@ def note_ignored_options(options: SourceOptions, *, is_stream: bool) -> None:
 def _present(
     ranges: Mapping[TopicPartition, Range], lookup: Lookup, *, fails: bool
 ) -> dict[TopicPartition, Range]:
-    """Return the part of the ranges that exists; raise an error for the rest, or log it."""
+    """Return the existing part of the ranges; raise an error for the rest, or log it."""
     logs = lookup.logs(ranges)
     left = {}
     for partition, (start, end) in ranges.items():

@@ -1,8 +1,8 @@
-"""Commit a query's offsets to its group, and handle refused commits.
+"""Commits a query's offsets to its group, and handles refused commits.
 
-Transient refusals are retried. A permanent one ends the query: otherwise its checkpoint would
-advance while the group's offsets did not, and another query of the group would read again or skip
-records.
+Transient refusals are retried. A permanent one stops the query: otherwise its checkpoint would
+advance while the group's offsets did not, and another query of the group would read records again
+or skip them.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class Commits:
 
         Raises:
             GroupInUseError: The group has members, and this query must be alone.
-            KafkaError: The group refuses for good; it says what to do.
+            KafkaError: The group refuses permanently; the message gives the remedy.
         """
-        if self._refusal is not None:  # tried again when the member leaves
+        if self._refusal is not None:  # retried when the member leaves
             raise self._refusal
         wanted: Mapping[TopicPartition, OffsetAndMetadata] = {}
         try:

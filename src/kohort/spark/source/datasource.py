@@ -1,7 +1,7 @@
 """The data source `kohort`: Kafka as a member of a consumer group, for streams and batches.
 
-Spark makes copies of these classes in several processes (see docs/spark.md), so their
-constructors only keep options. What belongs to a running query is in `driver.py`.
+Spark makes copies of these classes in several processes (see docs/spark.md), so their constructors
+only store options. The state of a running query is in `driver.py`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class KohortDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name to pass to `format()`; Spark asks for it first when it registers this."""
-        configure()  # before Spark notes the interpreter that runs the source
+        """Return the name to pass to `format()`; Spark calls this first at registration."""
+        configure()  # before Spark stores the interpreter that runs the source
         return "kohort"
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -126,7 +126,7 @@ class KohortDataSource(DataSource):
         return KohortBatchWriter(parse_write_options(self._raw), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802  # Spark's signature
-        """Return the writer of a streaming query; output mode `complete` appends, too.
+        """Return the writer of a streaming query; output mode `complete` also appends.
 
         Args:
             schema: The columns of the rows.
@@ -136,11 +136,11 @@ class KohortDataSource(DataSource):
 
 
 class KohortBatchReader(DataSourceReader):
-    """Reads from the starting to the ending offsets as they are now.
+    """Reads from the starting to the ending offsets, as of now.
 
     Args:
         options: The options of the `load()`.
-        columns: The columns that Spark wants; None for those of the options.
+        columns: The columns that Spark requests; None: those of the options.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str] | None = None) -> None:
@@ -166,7 +166,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         options: The options of the `load()`.
-        columns: The columns that Spark requests; None for those of the options.
+        columns: The columns that Spark requests; None: those of the options.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str] | None = None) -> None:
@@ -176,7 +176,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _query(self) -> QueryDriver | RegionDriver:
-        """The running query; first access joins the group: only for the driver's process."""
+        """The running query; first access joins the group: only in the driver's process."""
         if self._running is None:
             note_ignored_options(self._options, is_stream=True)
             self._running = _driver(self._options)
@@ -207,7 +207,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802  # Spark's name
         """Mark `start` as finished and return the next batch.
 
-        With `once` the limit is ReadAllAvailable, whatever the options say, and nothing waits.
+        With `once` the limit is ReadAllAvailable, whatever the options are, and nothing waits.
         """
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         waits = not isinstance(limit, ReadAllAvailable)
@@ -218,10 +218,10 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._query.report()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:  # noqa: ARG002  # Spark's signature
-        """Return the tasks of the batch; `end` also holds the batch's start."""
+        """Return the tasks of the batch; `end` also contains the batch's start."""
         tasks = tasks_of(self._query.ranges(end), self._options, ids_in(end))
         is_greeting = end.get("region") and not end.get("batch")
-        # An empty task makes workers start and import before a checkpoint waits for a batch.
+        # An empty task lets workers start and import before a checkpoint waits for a batch.
         return [RangePartition((), {})] if is_greeting else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.spark")
 
-# How long a trigger waits for a commit or a rebalance before it goes on without it.
+# How long a trigger waits for a commit or a rebalance before it continues without it.
 COMMIT_WAIT_S = 1.0
 REBALANCE_WAIT_S = 1.0
 FIRST_ASSIGNMENT_WAIT_S = 10.0
-# Spark polls an idle query every 10 ms: the answer comes when something changes, or after this
+# Spark polls an idle query every 10 ms: the call returns when something changes, or after this
 # time.
 IDLE_WAIT_S = 0.2
 # How often an idle query checks its topics.
@@ -135,7 +135,7 @@ class QueryDriver:
         self._member.start()
 
     def _say_what_tells(self) -> None:
-        """Warn at start if the query must not share its group."""
+        """Warn at startup if the query must not share its group."""
         if self._completion.has_source or self._options.group_mode != "member":
             return
         log.info(
@@ -147,15 +147,15 @@ class QueryDriver:
         )
 
     def initial(self) -> OffsetJson:
-        """Return the offset before the first batch; each batch names its own start."""
+        """Return the offset before the first batch; each batch contains its own start."""
         return Manifest(operator=self._options.operator, nonce=self._progress.nonce).to_json()
 
     def latest(self, start: OffsetJson, limit: int | None, *, waits: bool = False) -> OffsetJson:
-        """Return the next batch, or `start` when there is nothing to read.
+        """Return the next batch, or `start` if there is nothing to read.
 
         Args:
             start: The last batch, now in the sink and in Spark's commit log.
-            limit: Maximum number of records to read, None for all.
+            limit: Maximum number of records to read; None: unlimited.
             waits: Whether a batch waits for `minOffsetsPerTrigger` records.
 
         Raises:
@@ -163,9 +163,9 @@ class QueryDriver:
             ExclusiveGroupError: The query must be alone in its group but is not.
             GroupInUseError: Another source of the query is in the group, and they wait for each
                 other.
-            SinkError: The query's file sink has skipped `start`; or others are in the group, and
-                nothing tells what the sink does.
-            MembershipLostError: Others own partitions that `start` read.
+            SinkError: The query's file sink has skipped `start`; or other members are in the group,
+                and the state of the sink is unknown.
+            MembershipLostError: Other members own partitions that `start` read.
             KafkaError: The member has failed for good.
         """
         last = self._manifest(start)
@@ -218,7 +218,7 @@ class QueryDriver:
         return bool(ends) and ends == self._member.positions()
 
     def _manifest(self, offset: OffsetJson) -> Manifest:
-        """Parse an offset; Spark passes the same one to an idle query again and again."""
+        """Parse an offset; Spark passes the same one to an idle query repeatedly."""
         if offset != self._last_read[0]:
             self._last_read = offset, _without_region(Manifest.from_json(offset))
         return self._last_read[1]
@@ -274,15 +274,15 @@ class QueryDriver:
 
         Raises:
             ExclusiveGroupError: The query keeps state but is not alone in its group.
-            SinkError: The query's file sink has skipped the batch; or others are in the group, and
-                nothing tells what the sink does.
+            SinkError: The query's file sink has skipped the batch; or other members are in the
+                group, and the state of the sink is unknown.
             MembershipLostError: Other members own partitions that it read.
             KafkaError: The member has failed for good.
         """
         finished = self._manifest(batch)
         self._resolver.learn(finished)
         is_ours = finished == self._offered or (finished == self._repeated and finished.nonce)
-        if is_ours and finished != self._heard:  # an idle query is asked again and again
+        if is_ours and finished != self._heard:  # an idle query is polled repeatedly
             self._member.await_message(finished)
             self._heard = finished
         try:
@@ -296,8 +296,8 @@ class QueryDriver:
     def ranges(self, end: OffsetJson) -> dict[TopicPartition, Range]:
         """Return the ranges to read for the batch `end`.
 
-        Spark replays a batch that this process has not offered; only the part that the group has
-        not committed is read then.
+        Spark replays a batch that this process has not offered; then only the part that the group
+        has not committed is read.
 
         Raises:
             DataLossError: The batch reads a topic that was recreated.
@@ -313,7 +313,7 @@ class QueryDriver:
 
     def report(self) -> OffsetJson:
         """Return `sources[].latestOffset` of the query's progress."""
-        if self._ends != self._reported_ends:  # an idle query is asked again and again
+        if self._ends != self._reported_ends:  # an idle query is polled repeatedly
             self._reported_ends, self._shown_ends = self._ends, by_topic(self._ends)
         return {
             "topics": self._shown_ends,
@@ -326,7 +326,7 @@ class QueryDriver:
         self._targets = {}
 
     def stop(self) -> None:
-        """Commit what is finished and leave the group."""
+        """Commit finished batches and leave the group."""
         self._member.close()
         self._control.close()
 
@@ -334,8 +334,8 @@ class QueryDriver:
         """Wait a while for partitions; with `availableNow` the query waits for its whole share.
 
         Only the eager protocol gives a new member all its partitions at once. With the others it
-        may own none at first: members must revoke theirs, or the broker has yet to assign
-        (KIP-1263).
+        may own none at first: other members must revoke theirs, or the broker has not assigned them
+        yet (KIP-1263).
         """
         if self._options.group_mode != "member" or not self._resolver.partitions():
             return True  # without a topic, ask the brokers for one
@@ -349,7 +349,7 @@ class QueryDriver:
         return self._await_share(self._member.ready)
 
     def _await_share(self, wait: Callable[[float | None], bool]) -> bool:
-        """Wait without a limit, unless another source of the query waits for this one."""
+        """Wait without a timeout, unless another source of the query waits for this one."""
         while not (is_there := wait(LOOK_S)) and not self._member.is_closing:
             self._siblings.check()
         return is_there
@@ -391,10 +391,10 @@ class QueryDriver:
 
 
 def _without_region(batch: Manifest) -> Manifest:
-    """Refuse a batch of a region: its entry in Spark's log holds no positions.
+    """Refuse a batch of a region: its entry in Spark's log contains no positions.
 
     Raises:
-        ManifestError: The batch is one.
+        ManifestError: The batch belongs to a region.
     """
     if batch.region:
         raise ManifestError(
@@ -415,7 +415,7 @@ def _checkpoint_log(options: SourceOptions) -> CheckpointLog | None:
 def stop_on_sigterm() -> None:
     """Make Spark's SIGTERM run `stop`, once.
 
-    Spark sends SIGTERM twice, and Python would die of the first without leaving the group. The
+    Spark sends SIGTERM twice, and the first one would kill Python before it left the group. The
     second must not interrupt the clean-up.
     """
     if threading.current_thread() is threading.main_thread():

@@ -40,7 +40,7 @@ def members(options: SourceOptions) -> tuple[MemberDescription, ...]:
     """Return the current members of the query's group.
 
     Raises:
-        KafkaError: The brokers do not tell.
+        KafkaError: The brokers do not answer.
     """
     from kohort.client.admin.api import AdminClient
     from kohort.client.config.definitions import AdminConfig
@@ -71,7 +71,7 @@ def check_newcomer(
         checkpoint: Where the query's last batch ended; empty for a new query.
 
     Raises:
-        ExclusiveGroupError: The group has members; names them and what to do.
+        ExclusiveGroupError: The group has members; the message names them and the remedy.
     """
     if options.group_mode == "commitOnly" and options.positions is None:
         _refuse_other_checkpoints(options, group, nonce, checkpoint)
@@ -119,21 +119,21 @@ def _has_gone_on(place: TopicPartition, offset: int, note: Note, checkpoint: Man
     """Whether another query has read records that this one, which must read everything, has not."""
     if place in checkpoint.ranges:
         return offset > checkpoint.ranges[place][1]
-    # A partition that existed before may have been read by another member while this query was one.
-    # A partition added since could not be shared.
+    # A partition that existed before may have been read by another member while this query was a
+    # member. A partition added since could not be shared.
     topic = checkpoint.topics.get(place.topic)
     return topic is not None and place.partition >= topic.count and note.batch > 0
 
 
 def check_owner(options: SourceOptions, why: str) -> None:
-    """Fail a query that must be alone but is not.
+    """Stop a query that must be alone but is not.
 
     Args:
         options: The query's options.
         why: Why it must be alone.
 
     Raises:
-        ExclusiveGroupError: Names the others and what to do.
+        ExclusiveGroupError: The query is not alone; the message names the others and the remedy.
     """
     found = members(options)
     if len(found) > 1:
@@ -167,11 +167,11 @@ def wait_until_empty(
     Args:
         options: The query's options.
         look: Returns the members to wait for.
-        timeout_s: Longest wait, in seconds.
-        why: How the query relates to the group, for the log: `must be alone in`.
+        timeout_s: Timeout in seconds.
+        why: The query's relation to the group, for the log: `must be alone in`.
 
     Raises:
-        KafkaError: The brokers do not tell.
+        KafkaError: The brokers do not answer.
     """
     deadline = time.monotonic() + timeout_s
     found = look(options)
@@ -200,8 +200,8 @@ def check_no_members(options: SourceOptions, *, is_restart: bool) -> None:
             until that member's session times out.
 
     Raises:
-        SinkError: The group has members; names them and what to do.
-        KafkaError: The brokers do not tell.
+        SinkError: The group has members; the message names them and the remedy.
+        KafkaError: The brokers do not answer.
     """
     timeout_s = session_s(options) if is_restart else LEAVING_S
     found = wait_until_empty(options, _other_members, timeout_s, "cannot share")
@@ -210,15 +210,15 @@ def check_no_members(options: SourceOptions, *, is_restart: bool) -> None:
 
 
 def check_no_others(options: SourceOptions, member_id: str) -> None:
-    """Refuse to go on while the group has other members.
+    """Refuse to continue while the group has other members.
 
     Args:
         options: The query's options.
-        member_id: The query's own member, empty before it has joined.
+        member_id: The query's own member; empty before it has joined.
 
     Raises:
-        SinkError: The group has other members; names them and what to do.
-        KafkaError: The brokers do not tell.
+        SinkError: The group has other members; the message names them and the remedy.
+        KafkaError: The brokers do not answer.
     """
     found = tuple(each for each in _other_members(options) if each.member_id != member_id)
     if found:

@@ -2,7 +2,7 @@
 
 No I/O and no clock. The group's offsets alone do not show their origin: a group behind a checkpoint
 has missed a commit (the process was killed before it), or an operator has reset it. So every commit
-carries a note that names the committer.
+has a note that names the committer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Topic(Struct, frozen=True):
     """A subscribed topic as the brokers describe it.
 
     Attributes:
-        topic_id: Its id (KIP-516); empty when the brokers do not say.
+        topic_id: Its id (KIP-516); empty if the brokers do not send it.
         count: Its number of partitions.
     """
 
@@ -31,19 +31,19 @@ class Topic(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """The metadata of a commit of this source: the committer, and its state at that time.
+    """The metadata of a commit by this source: the committer and its state at that time.
 
     Attributes:
         operator: Name of the query, for messages.
         nonce: Identifies the checkpoint.
-        batch: Number of batches the query had offered; 0 for a start.
+        batch: Number of batches that the query had offered; 0 for a start.
         epoch: Generation of the group.
-        topic_id: Id of the offset's topic; empty when not known.
+        topic_id: Id of the offset's topic; empty if unknown.
         count: Number of partitions of the topic.
         began: Generation in which the group began.
         at_ms: When it was committed, in milliseconds since 1970.
         exclusive: Whether the query must be alone in its group, as its state does not move.
-        sink: Short name of the directory of the query's file sink; empty for other sinks.
+        sink: Digest of the directory of the query's file sink; empty for other sinks.
         refused: Whether the checkpoint is ahead because a batch was refused: its records are not
             in the sink.
         text: The option `commitMetadata`, for operators.
@@ -82,7 +82,7 @@ class Note(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_text(text: str) -> Note | None:
-        """Return the note of a commit; None when the commit was not made by this source."""
+        """Return the note of a commit; None if the commit was not made by this source."""
         try:
             found = json.loads(text)
         except ValueError:
@@ -123,11 +123,11 @@ class GroupOffsets(Struct, frozen=True):
     def has_begun(self, epoch: int, now_ms: int) -> bool:
         """Whether the group had begun to read before this query joined.
 
-        Members that join together start together: neither what they commit in the generation in
-        which the group begins, nor starts that are some minutes old, are a sign that it had begun.
+        Members that join together start together. So neither their commits in the group's first
+        generation nor starts within the last minutes show that it had begun.
 
         Args:
-            epoch: The current generation, -1 without one.
+            epoch: The current generation; -1: none.
             now_ms: The time, in milliseconds since 1970.
         """
         if self.offsets.keys() - self.notes.keys():
@@ -140,7 +140,7 @@ class GroupOffsets(Struct, frozen=True):
 
     @property
     def began(self) -> int | None:
-        """The generation in which the group began; None when that is not known."""
+        """The generation in which the group began; None if unknown."""
         return max((note.began for note in self.notes.values()), default=None)
 
     def has_noted(self, topic: str) -> bool:
@@ -164,7 +164,7 @@ def group_offsets(
 
     Args:
         found: The group's offsets.
-        topics: The subscribed topics as they are now.
+        topics: The current subscribed topics.
     """
     notes = {place: Note.from_text(each.metadata) for place, each in found.items()}
     valid = {
@@ -200,7 +200,7 @@ def sink_notes(group: GroupOffsets, nonce: str, sink: str, since_ms: int) -> lis
     Args:
         group: The group's offsets.
         nonce: Identifies the asking query's checkpoint.
-        sink: Short name of the directory.
+        sink: Digest of the directory.
         since_ms: Earlier commits are ignored, in milliseconds since 1970: the directory may have
             been a different one then.
     """

@@ -21,11 +21,11 @@ class FairLimit:
         self._last: TopicPartition | None = None
 
     def share(self, sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-        """Return how many records to read of each partition, `limit` in all.
+        """Return how many records to read from each partition, `limit` in total.
 
         Args:
             sizes: Records available in each partition.
-            limit: Records to read in all.
+            limit: Total number of records to read.
         """
         waiting = sorted(partition for partition, size in sizes.items() if size > 0)
         if limit >= len(waiting):
@@ -42,8 +42,8 @@ class BatchDelay:
     The first batch of a run does not wait, as with Spark's own source.
 
     Args:
-        least: Records to wait for; None not to wait.
-        max_delay_ms: Longest time between batches while there are records to read, in milliseconds.
+        least: Number of records to wait for; None: do not wait.
+        max_delay_ms: Maximum time between batches while there are records to read, in milliseconds.
     """
 
     def __init__(self, least: int | None, max_delay_ms: int) -> None:
@@ -67,14 +67,14 @@ class BatchDelay:
 
 
 def share_limit(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """Split a limit in proportion to the records of each partition, at least one for each.
+    """Split a limit in proportion to the records of each partition, at least one record each.
 
     Args:
         sizes: Records available in each partition.
-        limit: Records to read in all, at least one for each partition that has any.
+        limit: Total number of records to read, at least one for each partition that has any.
 
     Returns:
-        Records to read of each partition, `limit` in all if there are as many.
+        Number of records to read from each partition, `limit` in total if there are as many.
     """
     total = sum(sizes.values())
     if total <= limit:

@@ -1,4 +1,4 @@
-"""The source's queries to brokers about partitions and offsets, on Spark's threads."""
+"""The source's requests to brokers about partitions and offsets, on Spark's threads."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Lookup:
 
     Attributes:
         look_again: Called while the brokers do not answer for partitions: the client retries until
-            `default.api.timeout.ms`, even for a topic that was deleted meanwhile. It raises if the
-            partitions no longer exist.
+            `default.api.timeout.ms`, even for a topic that was deleted meanwhile. It raises an
+            error if the partitions no longer exist.
     """
 
     def __init__(self, options: SourceOptions, consumer: Consumer) -> None:
@@ -72,7 +72,7 @@ class Lookup:
         return self._options.topics if pattern is None else java_pattern(pattern)
 
     def selected(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the names that the options select; their topics may be gone."""
+        """Return the names selected by the options; their topics may be gone."""
         pattern = self._options.pattern
         if pattern is None:
             return frozenset(names).intersection(self._options.topics)
@@ -113,7 +113,7 @@ class Lookup:
         """Return the partitions to read: all of the topics', or those of `assign`.
 
         Args:
-            counts: How many partitions each topic has.
+            counts: The number of partitions of each topic.
 
         Raises:
             OptionError: `assign` names a partition that does not exist.
@@ -136,11 +136,11 @@ class Lookup:
     def starting(
         self, partitions: Iterable[TopicPartition], default: Literal["earliest", "latest"]
     ) -> dict[TopicPartition, int]:
-        """Return the starts that the options give, earliest for partitions not named.
+        """Return the starts given by the options; earliest for partitions that they do not name.
 
         Args:
             partitions: Partitions to place.
-            default: Applies when no option says where to start.
+            default: Applies if no option specifies the start.
 
         Raises:
             OptionError: An option names a missing topic or partition, a timestamp is after the
@@ -171,7 +171,7 @@ class Lookup:
         """Return the ends of a batch read; partitions that no option names end at latest.
 
         Args:
-            partitions: Partitions that are read.
+            partitions: The partitions to read.
 
         Raises:
             OptionError: An option names a partition that does not exist.
@@ -186,7 +186,7 @@ class Lookup:
         return self._at_offsets(wanted, ending if isinstance(ending, Mapping) else "latest", LATEST)
 
     def logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the begin and end offsets of the logs."""
+        """Return the start and end offsets of the logs."""
         wanted = list(partitions)
         first = self.begins(wanted)
         last = self._list_offsets(dict.fromkeys(wanted, LATEST))
@@ -201,7 +201,7 @@ class Lookup:
         return self._ends
 
     def begins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the begin offsets of the logs."""
+        """Return the start offsets of the logs."""
         return self._list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def forget_ends(self) -> None:
@@ -280,7 +280,7 @@ class Lookup:
                 raise OptionError(f"{topic} has {counts[topic]} partitions, no {partition}")
 
     def _list_offsets(self, targets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the begin (EARLIEST) or end (LATEST) offsets of the logs."""
+        """Return the start (EARLIEST) or end (LATEST) offsets of the logs."""
         first = [partition for partition, target in targets.items() if target == EARLIEST]
         last = [partition for partition, target in targets.items() if target == LATEST]
         found = self._ask(self._consumer.beginning_offsets, first) if first else {}

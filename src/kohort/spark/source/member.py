@@ -1,7 +1,7 @@
 """The query's member of the consumer group, in a thread of the source's driver-side process.
 
 Spark calls the source on the process's main thread, with long pauses in between, while the group
-needs an answer at any time. So the member runs in its own thread, and one condition variable guards
+needs responses at any time. So the member runs in its own thread, and one condition variable guards
 all shared state.
 """
 
@@ -36,11 +36,11 @@ IDLE_MS = 100
 # The same interval while no batch is open.
 REST_MS = 500
 LEAVE_TIMEOUT_S = 5.0
-# A group refuses commits while it rebalances: the longest wait of a member that leaves then.
+# A group refuses commits while it rebalances: how long a leaving member then waits.
 LAST_COMMIT_WAIT_S = 5.0
 # How long a stopped query waits for a message that its last batch is finished.
 LAST_MESSAGE_WAIT_S = 5.0
-# How long a query waits at start until the group has accepted or refused its start offsets.
+# How long a query waits at startup until the group has accepted or refused its start offsets.
 START_WAIT_S = 2.0
 
 
@@ -55,7 +55,7 @@ class SourceMember:
             member has left the group.
         completion: Reports a finished batch before Spark's next trigger does.
         mode: Whether to join the group at all (`groupMode`).
-        check: Raises when a finished batch must not be committed.
+        check: Raises an error if a finished batch must not be committed.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SourceMember:
         self._completion = completion
         self._check = check
         self._refusal: KohortError | None = None
-        # A refused batch, recorded in the group as soon as the query has joined.
+        # A refused batch, to be recorded in the group as soon as the query has joined.
         self._unnoted: tuple[Manifest, SinkError] | None = None
         self._may_note = mode != "member"
         self._mode = mode
@@ -106,7 +106,7 @@ class SourceMember:
 
         Args:
             batch: The last finished batch.
-            timeout_s: Longest wait, in seconds; a slower commit goes on in the background.
+            timeout_s: Timeout in seconds; a slower commit continues in the background.
 
         Raises:
             MembershipLostError: Other members owned its partitions before it was finished.
@@ -128,10 +128,10 @@ class SourceMember:
             return self._progress.is_committed
 
     def settle(self, timeout_s: float | None) -> bool:
-        """Wait until no rebalance is in progress; return False on a time-out.
+        """Wait until no rebalance is in progress; return False on a timeout.
 
         Args:
-            timeout_s: Longest wait, in seconds; None for no limit.
+            timeout_s: Timeout in seconds; None: no timeout.
         """
         return self._wait(lambda: self._settled, timeout_s)
 
@@ -139,15 +139,15 @@ class SourceMember:
         """Wait until there may be records to read: a rebalance is over, or partitions stay.
 
         Args:
-            timeout_s: Longest wait, in seconds; None for no limit.
+            timeout_s: Timeout in seconds; None: no timeout.
         """
         return self._wait(lambda: self._settled or bool(self._progress.staying), timeout_s)
 
     def own(self, timeout_s: float) -> bool:
-        """Wait until the query owns a partition; return False on a time-out.
+        """Wait until the query owns a partition; return False on a timeout.
 
         Args:
-            timeout_s: Longest wait, in seconds.
+            timeout_s: Timeout in seconds.
         """
         return self._wait(lambda: bool(self._progress.staying), timeout_s)
 
@@ -163,7 +163,7 @@ class SourceMember:
 
     @property
     def nonce(self) -> str:
-        """Names the checkpoint."""
+        """Identifies the checkpoint."""
         return self._progress.nonce
 
     def finished(self) -> dict[TopicPartition, int]:
@@ -203,7 +203,7 @@ class SourceMember:
                 self._raise_failure()
 
     def misplaced(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget positions whose records are gone."""
+        """Discard positions whose records are gone."""
         with self._changed:
             self._progress.misplaced(partitions)
 
@@ -220,7 +220,7 @@ class SourceMember:
             return None if self._completion.is_frozen else self._progress.offer(ends, limit, least)
 
     def offer_start(self, firsts: Mapping[TopicPartition, int]) -> Manifest | None:
-        """Open a batch that says where the query starts, see `Progress.offer_start`."""
+        """Open a batch that records where the query starts, see `Progress.offer_start`."""
         with self._changed:
             self._progress.check()
             return None if self._completion.is_frozen else self._progress.offer_start(firsts)
@@ -257,7 +257,7 @@ class SourceMember:
                 self._settled = self._may_note = True
 
     def await_message(self, batch: Manifest) -> None:
-        """Wait a while for the listener to say whether `batch` may be committed."""
+        """Wait a while for the listener's message whether `batch` may be committed."""
         while self._completion.is_pending(batch):
             with self._changed:
                 self._changed.wait(IDLE_MS / 1000)
@@ -327,7 +327,7 @@ class SourceMember:
         self._rebalance_wait_s += time.monotonic() - begun
         self._commit()
         with self._changed:
-            # The next owner reads again whatever could not be committed: not an orderly end.
+            # The next owner reads uncommitted records again: this is not an orderly hand-over.
             if self._progress.to_commit().keys() & leaving:
                 self._progress.lost(leaving)
             else:
@@ -343,7 +343,7 @@ class SourceMember:
             self._changed.notify_all()
 
     def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Record that other members own the partitions already."""
+        """Record that other members already own the partitions."""
         with self._changed:
             self._settled = False
             self._progress.lost(partitions, self._consumer.why_out)
@@ -397,7 +397,7 @@ class SourceMember:
             log.info("no broker can be reached: %s", error)
 
     def _check_completion(self) -> None:
-        """Close the open batch if finished; Spark may not say so before its next trigger."""
+        """Close the open batch if finished; Spark may not report it before its next trigger."""
         with self._changed:
             batch = self._progress.open_batch
         if batch is None or self._refusal is not None or not self._completion.is_done(batch):

@@ -27,7 +27,7 @@ log = logging.getLogger("kohort.spark")
 # One fetch usually returns fewer records: a thread would have nothing to read ahead.
 READ_AHEAD_FROM = 50_000
 KEY, VALUE = "key", "value"
-# Minimum number of rows to read before those with an older value are dropped.
+# Minimum number of rows to read before outdated rows are dropped.
 _TOGETHER = 200_000
 
 
@@ -37,8 +37,8 @@ class RangePartition(InputPartition):
 
     Attributes:
         pieces: Ranges, read one after another.
-        topic_ids: Ids of their topics, if known (KIP-516): a different topic of the same name is
-            never read instead.
+        topic_ids: Ids of their topics, if known (KIP-516), so that a different topic with the same
+            name is never read instead.
     """
 
     pieces: tuple[Piece, ...]
@@ -55,7 +55,7 @@ def tasks_of(
     Args:
         ranges: The ranges of the batch.
         options: The options of the `load()`.
-        topic_ids: Ids of the topics; those without one are read by name.
+        topic_ids: Ids of the topics; topics without one are read by name.
     """
     limits = TaskLimits.of_this_machine(options.min_partitions, options.max_records_per_partition)
     known = topic_ids or {}
@@ -88,11 +88,11 @@ def read_task(
 
     Raises:
         RangeLostError: Records are gone, and the option `failOnDataLoss` is not false.
-        KafkaError: The brokers refuse, or none could be asked in time.
+        KafkaError: The brokers refuse, or none answered in time.
     """
     from kohort.spark.source.fetch.read_ahead import read_ahead
 
-    if type(task) is InputPartition:  # Spark's own, when there is nothing to read
+    if type(task) is InputPartition:  # Spark's own partition, if there is nothing to read
         return _nothing()
     assert isinstance(task, RangePartition)
     log_like_spark()
@@ -121,14 +121,14 @@ def _read(
 def read_latest(
     options: SourceOptions, task: InputPartition, columns: Sequence[str]
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Fetch the partitions of a task, and yield the last record of each key; raises as `read_task`.
+    """Fetch a task's partitions, and yield the last record of each key; raises as `read_task`.
 
     Args:
         options: The options of the `load()`.
-        task: Which partitions, from their beginnings.
+        task: The partitions, from their beginnings.
         columns: The columns that Spark expects, in their order.
     """
-    if type(task) is InputPartition:  # Spark's own, when there is nothing to read
+    if type(task) is InputPartition:  # Spark's own partition, if there is nothing to read
         return
     assert isinstance(task, RangePartition)
     needed = tuple(dict.fromkeys((*columns, KEY, VALUE)))
@@ -143,8 +143,8 @@ def latest(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the last record of each key, except keys whose last record has no value.
 
-    Memory grows with the number of keys. Records without a key are not rows of the table; the log
-    says how many there were.
+    Memory use grows with the number of keys. Records without a key are not rows of the table; their
+    number is logged.
 
     Args:
         batches: All records of one partition in order, with their keys and values.

@@ -1,7 +1,7 @@
 """The topics of a query, where it starts in them, and whether its records still exist.
 
-It queries the brokers on Spark's thread, between batches; `start_positions.py` interprets what they
-answer.
+It queries the brokers on Spark's thread, between batches; `start_positions.py` interprets their
+answers.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class PositionResolver:
         self._firsts: dict[TopicPartition, int] = {}
         # The group's offsets from which a batch was replayed.
         self._resumed: dict[TopicPartition, int] = {}
-        # Read from the beginning, whatever the group's offsets are.
+        # Read from the beginning, regardless of the group's offsets.
         self._anew: set[TopicPartition] = set()
         # Partitions added while this query runs, until a query starts to read them.
         self._added: set[TopicPartition] = set()
         # Partitions named by the checkpoint or placed by this run, and whether the checkpoint named
-        # any when the run began: if not, the query simply goes on at the group's offsets.
+        # any when the run began: if not, the query simply continues from the group's offsets.
         self._named: set[TopicPartition] = set()
         self._continues = False
         self._lost_partitions = 0
@@ -89,7 +89,7 @@ class PositionResolver:
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """The subscribed topics as of the last answer of the brokers."""
+        """The subscribed topics as of the brokers' last answer."""
         return self._topics
 
     def partitions(self) -> frozenset[TopicPartition]:
@@ -126,10 +126,10 @@ class PositionResolver:
                 self._firsts[place] = first
 
     def _await_topics(self, known: Iterable[str]) -> None:
-        """Wait a while for topics of the checkpoint that are missing: deleted, or not known yet.
+        """Wait a while for missing topics of the checkpoint: deleted, or not known yet.
 
         Raises:
-            DataLossError: One is gone, and `failOnDataLoss` is true.
+            DataLossError: A topic is gone, and `failOnDataLoss` is true.
         """
         pause = threading.Event()
         missing = self._lookup.selected(known) - self._topics.keys()
@@ -199,7 +199,7 @@ class PositionResolver:
         self._before = {**before, **found}
 
     def _look_again(self, places: Iterable[TopicPartition]) -> None:
-        """Check whether partitions exist after the brokers gave no answer for them.
+        """Check whether partitions exist after the brokers did not answer for them.
 
         Raises:
             DataLossError: A topic is gone or was recreated, and `failOnDataLoss` is true.
@@ -271,8 +271,8 @@ class PositionResolver:
     def firsts(self, member: SourceMember) -> dict[TopicPartition, int]:
         """Return the starts of partitions that may be assigned after the query's first batch.
 
-        Records that arrive until then must be read. Partitions that the group has already begun
-        have no entry: the group has offsets or notes for them.
+        Records that arrive until then must be read. Partitions that the group has already begun are
+        left out: the group has offsets or notes for them.
         """
         places = self.partitions() - member.positions().keys()
         late = [place for place in places if self._lookup.starts_at_latest(place)]
@@ -327,7 +327,7 @@ class PositionResolver:
         }
 
     def _starting(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the starts that the options give; offsets outside the logs are not committed.
+        """Return the starts given by the options; offsets outside the logs are not committed.
 
         Raises:
             OptionError: `startingOffsets` is outside a log, and `failOnDataLoss` is true.
@@ -395,6 +395,7 @@ class PositionResolver:
         Raises:
             DataLossError: It reads a topic that was recreated, and `failOnDataLoss` is true.
             PositionConflictError: The group is not where the batch begins, and no lost commit
+                PositionConflictError: The group is not where the batch begins, and no lost commit
                 explains that, with `positions=fail`.
         """
         self.refresh()
@@ -414,7 +415,7 @@ class PositionResolver:
     def _read_again(
         self, batch: Manifest, ranges: Mapping[TopicPartition, Range], group: GroupOffsets
     ) -> frozenset[TopicPartition]:
-        """Return the partitions of a replayed batch to read whole, whatever the group's offsets.
+        """Return the partitions of a replayed batch to read completely, regardless of the group.
 
         The batch begins where the checkpoint's last finished batch ends, so a different group
         offset disagrees with the checkpoint, as it does when no batch is open.
@@ -442,7 +443,7 @@ class PositionResolver:
         """Return the partitions whose next record is gone; they are read from the beginning.
 
         Raises:
-            DataLossError: There is one, and `failOnDataLoss` is true.
+            DataLossError: There are any, and `failOnDataLoss` is true.
         """
         asked = [place for place in positions.keys() & ends if positions[place] != ends[place]]
         first = self._lookup.begins(asked)

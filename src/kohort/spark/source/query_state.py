@@ -4,7 +4,7 @@ No I/O and no clock. The rules that this file enforces:
 
 * a batch is open from the moment it is offered (or replayed) until Spark asks for the next one;
 * only records of batches that are not open are ever committed;
-* a position never goes back, and nothing is committed for a partition that is not owned;
+* a position never moves back, and nothing is committed for a partition that is not owned;
 * a partition is given up only between batches that read it, and after its offset is committed.
 """
 
@@ -29,7 +29,7 @@ class GroupInUseError(KohortError, RuntimeError):
 
 
 class Progress:
-    """Positions of one query between Spark's batch boundaries.
+    """Positions of one query at Spark's batch boundaries.
 
     Args:
         operator: Name of the query's member, part of every manifest.
@@ -41,7 +41,7 @@ class Progress:
         is_exclusive: Whether the query must be alone in its group.
         is_committing: Whether positions are committed to the group at all.
         text: The user's text for the note of every commit.
-        sink: Short name of the directory of the query's file sink; empty for other sinks.
+        sink: Digest of the directory of the query's file sink; empty for other sinks.
     """
 
     def __init__(self, operator: str, nonce: str = "") -> None:
@@ -84,7 +84,7 @@ class Progress:
 
     @property
     def epoch(self) -> int:
-        """Generation of the group, -1 before the first."""
+        """Generation of the group; -1 before the first."""
         return self._epoch
 
     @property
@@ -131,10 +131,10 @@ class Progress:
 
         Args:
             epoch: Generation in which the positions were looked up; in a later one another member
-                may have owned the partition in between, so they are looked up again.
+                may have owned the partition meanwhile, so they are looked up again.
             positions: Where to start. Positions that the group lacks are committed as soon as
                 possible, so that the next owner starts at the same place.
-            committed: Offsets that the group has.
+            committed: The group's offsets.
             starts: The partitions that were never read before.
         """
         if epoch != self._epoch:
@@ -148,7 +148,7 @@ class Progress:
         self._starts |= self._positions.keys() & set(starts)
 
     def misplaced(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget positions that are no longer valid: their records are gone."""
+        """Discard positions that are no longer valid: their records are gone."""
         for partition in partitions:
             if partition in self._positions:
                 self._positions[partition] = None
@@ -164,7 +164,7 @@ class Progress:
         return self._open is None or not self._open.reads(partitions)
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give partitions up."""
+        """Give up partitions."""
         for partition in partitions:
             position = self._positions.pop(partition, None)
             committed = self._committed.pop(partition, -1)
@@ -174,12 +174,12 @@ class Progress:
             self._starts.discard(partition)
 
     def lost(self, partitions: Iterable[TopicPartition], why: str = "") -> None:
-        """Record that other members own these partitions already.
+        """Record that other members already own these partitions.
 
         Args:
             partitions: The partitions.
-            why: Why the member was removed from its group and what to do, in sentences; empty if
-                not known.
+            why: Why the member was removed from its group and the remedy, in sentences; empty if
+                unknown.
         """
         gone = frozenset(partitions)
         if not self.may_leave(gone) or self._unreported & gone:
@@ -302,8 +302,8 @@ class Progress:
         """Open the next batch, if there are records to read.
 
         Args:
-            ends: End offsets of owned partitions; one without is left out.
-            limit: Maximum number of records to read, None for all.
+            ends: End offsets of owned partitions; partitions without one are left out.
+            limit: Maximum number of records to read; None: unlimited.
             least: Minimum number of records for a batch.
         """
         placed = {
@@ -321,7 +321,7 @@ class Progress:
         )
 
     def offer_start(self, firsts: Mapping[TopicPartition, int]) -> Manifest:
-        """Open a batch without records that keeps the query's starts in Spark's log.
+        """Open a batch without records that stores the query's starts in Spark's log.
 
         Args:
             firsts: Starts of partitions that may be assigned later, see `Manifest`.
@@ -401,7 +401,7 @@ def present_offsets(
     notes: Mapping[TopicPartition, Note],
     ids: Mapping[str, str],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets that a commit sends, without recreated topics: theirs are not valid.
+    """Return the offsets for a commit, without recreated topics, whose offsets are not valid.
 
     Args:
         offsets: The offsets to commit.

@@ -1,7 +1,7 @@
-"""Detect two sources of one query that share a group: with `availableNow` they deadlock.
+"""Detects two sources of one query that share a group: with `availableNow` they deadlock.
 
 Spark asks the sources of a query for their batches one after the other, and begins to read when all
-have answered. The first one keeps its partitions until its batch is finished; a second one of the
+have answered. The first one keeps its partitions until its batch is finished; a second one in the
 same group waits for a share of them before it answers. Spark does not tell a source which query it
 belongs to. But it requests the tasks of a batch as soon as every source has answered, so a batch
 whose tasks are not requested waits for another source of its query.
@@ -41,7 +41,7 @@ class Siblings:
         servers = ",".join(sorted(options.bootstrap_servers.split(",")))
         group = hashlib.sha256(f"{servers} {self._group}".encode()).hexdigest()[:32]
         self._mark = f"{OFFERED}{group}"
-        # Batches not requested yet: when they were offered, and when they were first seen.
+        # Unrequested batches: when they were offered, and when they were first seen.
         self._seen: dict[Path, tuple[int, float]] = {}
 
     def offered(self) -> None:
@@ -57,7 +57,7 @@ class Siblings:
         """Check that no other source waits for this one while this one waits for its share.
 
         Raises:
-            GroupInUseError: One has waited for too long: it is a source of the same query.
+            GroupInUseError: Another source has waited for too long: it belongs to the same query.
         """
         now = time.monotonic()
         found = self._control.others(self._mark)

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from kohort.spark.source.group_offsets import GroupOffsets, Note
 from kohort.types import TopicPartition
 
-# Which of group and checkpoint applies if they disagree; None: the one known to be newer.
+# Whether the group or the checkpoint applies if they disagree; None: the one known to be newer.
 Policy: TypeAlias = Literal["group", "checkpoint", "fail"] | None
 
 
@@ -29,15 +29,15 @@ NAME_LENGTH = 8
 class Disagreement(Struct, frozen=True, kw_only=True):
     """The group and the checkpoint of a query disagree about one partition.
 
-    A checkpoint that does not know the partition is not in itself a disagreement: another member
+    If the checkpoint does not know the partition, that alone is not a disagreement: another member
     may read it. `Known` decides when it is.
 
     Attributes:
         place: The partition.
         offset: The group's offset.
         note: The note of the commit; None if another client made it.
-        end: Where the last finished batch of the checkpoint ends; None when the checkpoint does
-            not know the partition.
+        end: Where the last finished batch of the checkpoint ends; None if the checkpoint does not
+            know the partition.
         batch: The number of that batch.
         nonce: Identifies the checkpoint.
     """
@@ -99,7 +99,7 @@ class Disagreement(Struct, frozen=True, kw_only=True):
         )
 
     def passed(self) -> str:
-        """Return the message that another query went on, or that the group was set forward."""
+        """Return the message that another query read on, or that the group was advanced."""
         return f"{self._facts}: going on from {self.offset}. {self._unread}"
 
     def trusted(self) -> str:
@@ -158,9 +158,9 @@ class Start(Struct, frozen=True):
 
     Attributes:
         origin: The source of the start.
-        warning: A message at level WARNING; empty for none.
+        warning: A message at level WARNING; empty: none.
         is_conflict: Whether group and checkpoint disagree, so that `positions=fail` refuses.
-        notice: A message about a normal start, at level INFO; empty for none.
+        notice: A message about a normal start, at level INFO; empty: none.
     """
 
     origin: Origin
@@ -170,7 +170,7 @@ class Start(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """The facts that decide where a partition starts.
+    """The facts that determine where a partition starts.
 
     Attributes:
         group: The group's offsets.
@@ -179,16 +179,16 @@ class Known(Struct, frozen=True, kw_only=True):
         counts: Number of partitions of each topic when this query last checked, according to its
             checkpoint; empty before the query's first start.
         has_placed: Whether this query has placed a partition before, in this run or an earlier one.
-        firsts: Where `startingOffsets` was at the query's first batch, see `Manifest`.
+        firsts: Positions of `startingOffsets` at the query's first batch, see `Manifest`.
         resumed: The group's offsets from which this run has read a replayed batch to its end.
         epoch: Generation of the group.
         now_ms: The time, in milliseconds since 1970.
-        policy: Which of group and checkpoint applies if they disagree.
+        policy: Whether the group or the checkpoint applies if they disagree.
         batch: Number of the checkpoint's last finished batch.
         is_alone: Whether no other query may commit to the group.
         added: Partitions added while this query runs that no query has started to read.
         unnamed: Partitions that are neither in the checkpoint with which this run began nor placed
-            by this run; none if that checkpoint names no partition.
+            by this run; empty if that checkpoint names no partition.
     """
 
     group: GroupOffsets

@@ -1,4 +1,4 @@
-"""Turn the ranges of a batch into Spark's tasks: group small ones, split large ones on request.
+"""Turns the ranges of a batch into Spark's tasks: groups small ones, splits large ones on request.
 
 Each task costs Spark some milliseconds and each fetch a round trip, so ranges with few records
 share a task. A partition's records stay in one task, in order, unless the options `minPartitions`
@@ -22,8 +22,8 @@ from kohort.types import TopicPartition
 
 # Minimum number of records for a separate task: at least a tenth of a millisecond of reading.
 SMALL_TASK = 1_000
-# Records that a task may have before another one is opened although all cores have one: about fifty
-# milliseconds of reading, so that Spark's overhead per task is negligible.
+# Maximum number of records of a task before another one is opened although all cores have one:
+# about fifty milliseconds of reading, so that Spark's overhead per task is negligible.
 FULL_TASK = 50_000
 
 
@@ -62,7 +62,7 @@ class TaskLimits(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of_this_machine(min_tasks: int | None, max_records: int | None) -> TaskLimits:
-        """Return limits with this machine's cores, as a source cannot read Spark's settings."""
+        """Return limits with this machine's cores: a source cannot read Spark's settings."""
         return TaskLimits(min_tasks=min_tasks, max_records=max_records, cores=os.cpu_count() or 1)
 
 

@@ -1,1 +1,1 @@
-"""Writing from Spark: to Kafka, and exactly once into Delta tables."""
+"""Writers for Spark: to Kafka, and exactly once into Delta tables."""

@@ -1,4 +1,4 @@
-"""From a stream to a Delta table in one line."""
+"""Appends a stream to a Delta table in one call."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def append(
 
     Args:
         stream: A streaming DataFrame that still has `topic`, `partition` and `offset`.
-        table: Where the table is, see `DeltaAppend`.
+        table: The table's location, see `DeltaAppend`.
         checkpoint: The query's `checkpointLocation`, a different one for each query.
-        group_id: The consumer group; None for the group of the stream's source, which Spark Connect
+        group_id: The consumer group; None: the group of the stream's source, which Spark Connect
             does not expose.
-        every: Trigger interval such as `10 seconds`; None for as soon as the last batch is done.
+        every: Trigger interval such as `10 seconds`; None: as soon as the last batch is done.
         available_now: Whether to stop once all records present at the start have been read.
         name: The query's name.
         **options: The optional arguments of `DeltaAppend`, such as `storage_options`.
@@ -46,7 +46,7 @@ def append(
         The running query; `drain(query)` ends it.
 
     Raises:
-        ValueError: An argument makes no sense, the stream lacks a column, or its group is unknown.
+        ValueError: An argument is invalid, the stream lacks a column, or its group is unknown.
         DeltaAppendError: A Delta table cannot have a column's type, or `partition_by` names a
             column that the stream lacks.
     """
@@ -67,7 +67,7 @@ def append(
 
 
 def group_of(stream: DataFrame) -> str:
-    """Return the consumer group that a stream reads with.
+    """Return the consumer group of a stream's source.
 
     Args:
         stream: A streaming DataFrame.

@@ -1,7 +1,7 @@
 """The writer of the data source `kohort`, for batches and streams.
 
-Spark copies these classes: the copy on the driver checks the columns, and later logs what was
-written; a copy in each task writes. `task.py` does the work of a task.
+Spark copies these classes: the copy on the driver checks the columns, and later logs the result; a
+copy in each task writes. `task.py` does the work of a task.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TaskWritten(WriterCommitMessage):
 
 
 class _TaskWriter:
-    """Writes the rows of tasks, of batches and of streams alike.
+    """Writes the rows of a task, in batches and streams alike.
 
     Args:
         options: The options of the write.
@@ -74,11 +74,11 @@ class KohortBatchWriter(_TaskWriter, DataSourceArrowWriter):
     """Writes the rows of a `save()`."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was written: all of it is acknowledged already."""
+        """Log the rows written, which are all acknowledged already."""
         _say_written("a batch", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what stays written."""
+        """Log the rows that stay written."""
         _say_failed("a batch", messages, self._options)
 
 
@@ -86,16 +86,16 @@ class KohortStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Say what was written: all of it is acknowledged already."""
+        """Log the rows written, which are all acknowledged already."""
         _say_written(f"batch {batchId}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Say what stays written."""
+        """Log the rows that stay written."""
         _say_failed(f"batch {batchId}", messages, self._options)
 
 
 def columns_of(schema: StructType, topic: str | None) -> dict[str, int]:
-    """Return the indexes of the columns of records; others are not written.
+    """Return the indexes of the record columns; other columns are not written.
 
     Error messages begin with the words of Spark's own writer.
 

@@ -25,7 +25,7 @@ class DeltaAppend(TableAppend):
     """Appends each batch of a stream to a Delta table exactly once; for `foreachBatch`.
 
     It calls `install` for the session of the thread that creates it, so that the query may share
-    its group; on Spark Connect that is not possible.
+    its group; this is not possible on Spark Connect.
 
     Args:
         table: As for `TableAppend`, like all other arguments.
@@ -68,7 +68,7 @@ def check_key_columns(columns: Sequence[str]) -> None:
         columns: Names of the stream's columns.
 
     Raises:
-        ValueError: A column is missing; names the present and the missing ones.
+        ValueError: A column is missing; the message names the present and the missing ones.
     """
     missing = [name for name in KEY_COLUMNS if name not in columns]
     if missing:
@@ -94,7 +94,8 @@ def run_task(frame: DataFrame, task: ArrowTask) -> list[str]:
 
     Args:
         frame: The rows.
-        task: Takes batches with the frame's columns and yields batches with a text, `report`.
+        task: Takes batches with the frame's columns and yields batches with a text column,
+            `report`.
     """
     if any(set(name) & set(".`") for name in frame.columns):
         frame, task = _with_plain_names(frame, task)
@@ -102,7 +103,7 @@ def run_task(frame: DataFrame, task: ArrowTask) -> list[str]:
 
 
 def _with_plain_names(frame: DataFrame, task: ArrowTask) -> tuple[DataFrame, ArrowTask]:
-    """Rename columns on the way to the task, and back in the task.
+    """Rename columns before the task, and back inside the task.
 
     Spark's `mapInArrow` looks up columns by name, and treats a dot as a field access.
     """
@@ -122,7 +123,7 @@ def arrow_schema(schema: StructType, table: str) -> pa.Schema:
         table: Name of the table for error messages.
 
     Raises:
-        DeltaAppendError: Names a column that a Delta table cannot have.
+        DeltaAppendError: A Delta table cannot have a column; the message names it.
     """
     import pyarrow as pa
 

@@ -1,7 +1,8 @@
-"""Allow one call per batch: a sink that identifies records by offset would drop a second call's.
+"""Allows one call per batch: a sink that identifies records by offset would drop a second call's.
 
-The first call moves the position of its partitions past the whole batch, whichever rows it was
-given. So `sink(frame.filter(a), i)` and `sink(frame.filter(b), i)` would lose the rows of `b`.
+The first call moves the position of its partitions past the whole batch, regardless of which rows
+it received. So `sink(frame.filter(a), i)` and `sink(frame.filter(b), i)` would lose the rows of
+`b`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def only_call(sink: str, frame: DataFrame, batch_id: int) -> Iterator[None]:
     raised an error may be passed again.
 
     Args:
-        sink: The keeper of the positions, for the message.
+        sink: The sink, for the message.
         frame: The argument of `foreachBatch`, or a frame derived from it.
         batch_id: Spark's number of the batch, used if the driver's session does not expose it.
 

@@ -1,4 +1,4 @@
-"""One task of a write, on an executor: send Arrow batches and wait for their acknowledgements.
+"""One task of a write, on an executor: sends Arrow batches and waits for acknowledgements.
 
 No Python object is created per row. Spark reuses its Python workers for many tasks: a producer
 that is kept in a worker already has connections, metadata and a producer id when the next task
@@ -37,7 +37,7 @@ _REMEDIES: Mapping[int, str] = {
 # Maximum number of producers: queries with different settings take turns in one worker.
 KEPT = 4
 
-# The process id is a part of the key: a producer belongs to the process that created it.
+# The process id is part of the key: a producer belongs to the process that created it.
 _Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
 
 _idle: dict[_Key, Producer] = {}
@@ -64,7 +64,7 @@ def write_rows(
 
     Args:
         options: The options of the write.
-        columns: Indexes of the columns of records in the batches.
+        columns: Indexes of the record columns in the batches.
         batches: The rows.
 
     Raises:
@@ -101,7 +101,7 @@ class _Task:
         self._rows: Counter[str] = Counter()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Send a batch; waits while the producer's memory is full."""
+        """Send a batch; wait while the producer's memory is full."""
         for topic, rows in self._by_topic(batch):
             self._send(topic, rows)
         while self._open and self._open[0].future.done():

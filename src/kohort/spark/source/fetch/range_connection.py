@@ -1,4 +1,4 @@
-"""Blocking connections for Spark's executors: the machine of `connection` on a plain socket.
+"""Blocking connections for Spark's executors: the state machine of `connection` on a socket.
 
 A process keeps its connections: a Spark worker reads one range after another, and would otherwise
 spend most of its time connecting. A forked process never uses its parent's connections.
@@ -52,7 +52,7 @@ from kohort.wire.codec.schema import Message, Request
 
 R = TypeVar("R", bound=Message)
 
-# Size of the buffer that a connection reuses; a larger frame gets a buffer of its own.
+# Size of the buffer that a connection reuses; a larger frame gets its own buffer.
 MAX_KEPT_BUFFER = 16 * 1024 * 1024
 
 # Maximum number of idle connections kept per broker; a Spark worker needs one.
@@ -87,15 +87,15 @@ class BlockingConnection:
         host: The broker's host.
         port: Its port.
         client_id: The client id.
-        timeout_ms: Time limit for connecting, in milliseconds.
-        security: How to encrypt and to authenticate.
+        timeout_ms: Timeout for connecting, in milliseconds.
+        security: Encryption and authentication settings.
 
     Attributes:
         used_at_s: When it was last returned to the pool, in seconds of the monotonic clock.
 
     Raises:
-        BrokerUnavailableError: No broker answers there; names each address and cause.
-        AuthenticationError: The broker refuses us, or its certificate is not trusted.
+        BrokerUnavailableError: No broker answers there; the message names each address and cause.
+        AuthenticationError: The broker refuses the client, or its certificate is not trusted.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class BlockingConnection:
 
         Args:
             request: The request.
-            timeout_ms: Time limit for its response, in milliseconds.
-            at_most: Newest version of the request to use.
+            timeout_ms: Timeout for the response, in milliseconds.
+            at_most: Maximum version of the request.
         """
         general = cast("Request[Message]", request)
         token = self._machine.submit(general, now_ms(), timeout_ms, at_most=at_most)
@@ -148,8 +148,10 @@ class BlockingConnection:
         """Wait for a response.
 
         Raises:
-            KafkaError: None arrived in time, or the connection broke; it is closed then.
-            RemoteProtocolError: The peer does not speak Kafka's protocol; likewise.
+            KafkaError: None arrived in time, or the connection broke; the connection is then
+                closed.
+            RemoteProtocolError: The peer does not speak Kafka's protocol; the connection is then
+                closed.
         """
         while self._answer is None or self._answer[0] != token:
             self._turn()
@@ -230,7 +232,7 @@ class BlockingConnection:
                 self._answer = (event.token, event.error)
 
     def _work(self, work: Work) -> None:
-        """Do the work that authentication waits for, and go on."""
+        """Do the work required by authentication, and continue."""
         try:
             result = work.run()
             if isawaitable(result):
@@ -286,7 +288,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 def _refuse_without_tls(host: str, port: int, end: float, proxy: Proxy | None) -> None:
-    """Find out whether a server that closed a TLS handshake speaks Kafka's protocol without it."""
+    """Find out whether a server that closed a TLS handshake speaks Kafka's protocol without TLS."""
     timeout_ms = max(1, int((end - time.monotonic()) * 1000))
     try:
         readable = Security(None, NoAuthentication(), proxy)
@@ -394,9 +396,9 @@ class ConnectionPool:
         Args:
             host: The broker's host.
             port: Its port.
-            made: Client id and security with which the connection was made.
-            max_idle_ms: A connection idle for longer is closed, as a device on the path may have
-                cut it; in milliseconds.
+            made: Client id and security with which the connection was created.
+            max_idle_ms: Maximum idle time in milliseconds; older connections are closed, because a
+                device on the path may have dropped them.
         """
         since_s = time.monotonic() - max_idle_ms / 1000
         with self._lock:
@@ -409,7 +411,7 @@ class ConnectionPool:
         return None
 
     def give(self, host: str, port: int, made: Hashable, connection: BlockingConnection) -> None:
-        """Keep a connection that has no unanswered request."""
+        """Return a connection without an unanswered request to the pool."""
         with self._lock:
             self._forget_parents()
             idle = self._idle.setdefault((host, port, made), [])
@@ -427,7 +429,7 @@ class ConnectionPool:
 
     def _forget_parents(self) -> None:
         if self._pid != os.getpid():
-            # Closing our copy of the descriptor leaves the parent's connection alone.
+            # Closing our copy of the descriptor does not affect the parent's connection.
             self._close(self._idle.values())
             self._idle.clear()
             self._pid = os.getpid()

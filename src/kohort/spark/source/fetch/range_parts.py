@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.client")
 
-# Approximate size of an Arrow batch; well-compressed records are cut into several.
+# Approximate size of an Arrow batch; well-compressed records are split into several.
 BATCH_BYTES = 16 * 1024 * 1024
 
 _BATCH_PREFIX = struct.Struct(">qi")
@@ -48,7 +48,7 @@ class Part(Struct, frozen=True):
         topic: Topic name.
         partition: Partition number.
         records: Record batches, in memory that the next response overwrites.
-        start: First offset wanted.
+        start: The first requested offset.
         end: Offset after the last whole batch, or the range's end.
         to_offset: The range's end.
     """
@@ -93,11 +93,11 @@ def scan(records: Buffer, start: int) -> Scanned:
     """Read the headers of fetched batches; `end` is `start` if there is no whole batch.
 
     It reads only lengths, offsets and flags, so that the next request can be sent at once; decoding
-    checks whether the bytes are record batches at all.
+    checks whether the bytes are record batches.
 
     Args:
         records: Record batches, the last one possibly truncated.
-        start: First offset wanted.
+        start: The first requested offset.
     """
     end = start
     at = 0
@@ -114,7 +114,7 @@ def scan(records: Buffer, start: int) -> Scanned:
 
 
 class TransactionNotes:
-    """Logs once per topic that records of aborted transactions are read too."""
+    """Logs once per topic that records of aborted transactions are also read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

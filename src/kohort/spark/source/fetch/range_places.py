@@ -1,4 +1,4 @@
-"""Find where to read partitions: at the leader, or a replica in the reader's rack (KIP-392)."""
+"""Finds where to read partitions: at the leader, or a replica in the reader's rack (KIP-392)."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ class Place(Struct, frozen=True):
     Attributes:
         leader: Address of its leader.
         nodes: Addresses of all brokers, by node id.
-        replica: Address of the follower that the leader named as closer; None for the leader.
-        until: Until when the leader is not asked for a closer replica again, in seconds of
+        replica: Address of the follower that the leader named as closer; None: read from the
+            leader.
+        until: Until when the leader is not asked again for a closer replica, in seconds of
             `time.monotonic`.
     """
 
@@ -59,7 +60,7 @@ class Place(Struct, frozen=True):
 
     @property
     def address(self) -> Address:
-        """Where to send the next fetch."""
+        """The address for the next fetch."""
         return self.leader if self.replica is None else self.replica
 
 
@@ -138,12 +139,12 @@ class Places:
         return _SECURITIES.get(self._made[1], self._settings)
 
     def find(self, topic: str, partition: int, topic_id: UUID | None, deadline: Deadline) -> Place:
-        """Return the place of a partition; ask a broker if it is not known.
+        """Return the place of a partition; ask a broker if it is unknown.
 
         Args:
             topic: Topic name.
             partition: Partition number.
-            topic_id: Id that the topic must have; None for any.
+            topic_id: The required topic id; None: any.
             deadline: When to give up, in seconds of `time.monotonic`.
 
         Raises:
@@ -169,10 +170,10 @@ class Places:
         _KNOWN.forget((self._scope, topic, partition))
 
     def prefer(self, topic: str, partition: int, place: Place, node: int) -> Place | None:
-        """Read a partition from a replica from now on; return None if its address is not known.
+        """Read a partition from a replica from now on; return None if its address is unknown.
 
         The leader names a closer replica instead of sending records. As in other clients, this
-        lasts until `metadata.max.age.ms`; then the leader is asked again.
+        lasts until `metadata.max.age.ms` has passed; then the leader is asked again.
         """
         address = place.nodes.get(node)
         if address is None:
@@ -183,13 +184,13 @@ class Places:
         return preferred
 
     def lead(self, topic: str, partition: int, place: Place) -> None:
-        """Read a partition from its leader again, as the replica lacks the requested records."""
+        """Read a partition from its leader again: the replica lacks the requested records."""
         until = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         leader = Place(place.leader, place.nodes, place.leader, until)
         _KNOWN.put({(self._scope, topic, partition): leader})
 
     def connect(self, address: Address, deadline: Deadline) -> BlockingConnection:
-        """Return a connection, an idle one if there is one."""
+        """Return a connection, an idle one if possible."""
         kept = POOL.take(*address, self._made, self._settings.connections_max_idle_ms)
         if kept is not None:
             return kept
@@ -203,7 +204,7 @@ class Places:
     def bounds(
         self, topic: str, partition: int, leader: Address, deadline: Deadline
     ) -> tuple[int, int]:
-        """Return the current begin and end offsets of a partition's log.
+        """Return the current start and end offsets of a partition's log.
 
         Raises:
             KafkaError: The leader refuses or does not answer.
@@ -296,7 +297,7 @@ def _described(
 
 
 def _not_found(described: MetadataResponseTopic, partition: int) -> KafkaError:
-    """Return why a partition has no place."""
+    """Return why a partition was not found."""
     parts: Mapping[int, MetadataResponsePartition] = {
         each.partition_index: each for each in described.partitions
     }

@@ -1,6 +1,6 @@
-"""Read a range of offsets of one partition as Arrow batches: the data plane of Spark's executors.
+"""Reads a range of offsets of one partition as Arrow batches: the data plane of Spark's executors.
 
-No group, no thread and no event loop. While one response is decoded, the broker already works on
+No group, no thread and no event loop. While one response is decoded, the broker already prepares
 the next, which waits in the kernel's socket buffer.
 """
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.client")
 
 # Measured on two cores: from 1 MiB up, fetches are as fast as a bare socket, and data in flight
-# still fits the socket buffer and the cache.
+# still fits into the socket buffer and the cache.
 FETCH_BYTES = 4 * 1024 * 1024
 
-# A broker that lags behind may still send the id of a deleted topic. So a different id is believed
+# A broker that lags behind may still send the id of a deleted topic. So a different id is accepted
 # only after brokers have sent it for this long.
 REMADE_PATIENCE_MS = 3_000
 
@@ -64,10 +64,10 @@ _REMEDY = (
 
 
 class RangeLostError(KafkaError):
-    """Offsets to read are no longer in the partition.
+    """Requested offsets are no longer in the partition.
 
     Attributes:
-        resume_at: First offset of the range that can still be read; its end if none can.
+        resume_at: First offset of the range that can still be read, or its end if there is none.
     """
 
     def __init__(self, code: int, message: str = "", resume_at: int = -1) -> None:
@@ -83,8 +83,8 @@ class OffsetRange(Struct, frozen=True):
         topic: Topic name.
         partition: Partition number.
         from_offset: First offset.
-        to_offset: Offset after the last.
-        topic_id: Id of the topic (KIP-516); None reads any topic of that name.
+        to_offset: Offset after the last one.
+        topic_id: Id of the topic (KIP-516); None: any topic with that name.
     """
 
     topic: str
@@ -103,15 +103,15 @@ def close_idle_connections() -> None:
 
 
 class RangeReader:
-    """Reads ranges of offsets; holds no connection of its own.
+    """Reads ranges of offsets; keeps no connection itself.
 
     Args:
         bootstrap_servers: `host:port`, comma separated.
-        settings: Consumer settings by Kafka's own names; `max.partition.fetch.bytes` is 4 MiB
-            unless given. With `client.rack`, partitions are read from a replica in that rack if
-            the brokers have a replica selector (KIP-392).
+        settings: Consumer settings by Kafka's own names; `max.partition.fetch.bytes` is 4 MiB by
+            default. With `client.rack`, partitions are read from a replica in that rack if the
+            brokers have a replica selector (KIP-392).
         fail_on_data_loss: Whether lost offsets are an error. Otherwise they are skipped, with one
-            warning in the log that counts them.
+            warning in the log that gives their number.
 
     Raises:
         ConfigError: An address or a setting is malformed.
@@ -145,13 +145,14 @@ class RangeReader:
         topic_id: UUID | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the records of [from_offset, to_offset), in order, as Spark's Kafka columns.
-        Arguments as the attributes of `OffsetRange`; errors as `read_columns`.
+
+        The arguments are the attributes of `OffsetRange`; errors as for `read_columns`.
 
         Args:
             topic: Topic name.
             partition: Partition number.
             from_offset: First offset.
-            to_offset: Offset after the last.
+            to_offset: Offset after the last one.
             include_headers: Whether to add a column `headers`.
             topic_id: Id that the topic must have.
         """
@@ -187,7 +188,7 @@ class RangeReader:
 
 
 class _Range:
-    """One call of `RangeReader.read`: its position, and how it goes on after an error."""
+    """One call of `RangeReader.read`: its position, and its recovery from errors."""
 
     def __init__(self, reader: RangeReader, wanted: OffsetRange) -> None:
         self._wanted = wanted
@@ -206,7 +207,7 @@ class _Range:
         self._place: Place | None = None
 
     def parts(self) -> Generator[Part, None, None]:
-        """Yield the fetched parts until the range is read or nothing comes for too long."""
+        """Yield the fetched parts until the range is read or nothing arrives for too long."""
         while self._next < self._wanted.to_offset:
             try:
                 yield from self._parts_from_one_broker()
@@ -220,7 +221,7 @@ class _Range:
                     self._pass_over(lost)
 
     def _leave(self) -> None:
-        """Handle an error: look up the partition again, or go from a replica to the leader."""
+        """Handle an error: look up the partition again, or move from a replica to the leader."""
         place = self._place
         if place is not None and place.replica not in (None, place.leader):
             self._places.lead(self._wanted.topic, self._wanted.partition, place)
@@ -256,7 +257,7 @@ class _Range:
             raise error
         if isinstance(error, TopicRemadeError):
             self._check_remade(error)
-        # Our own time-out may cut off the last attempt: an error from a broker says more.
+        # Our own timeout may cut off the last attempt: an error from a broker is more informative.
         if self._obstacle is None or error.code not in _UNANSWERED:
             self._obstacle = error
         if self._deadline.over:
@@ -295,7 +296,7 @@ class _Range:
         return KafkaError(known.code, text)
 
     def _parts_from_one_broker(self) -> Iterator[Part]:
-        """Yield one broker's parts; return when the range is read or another is closer."""
+        """Yield one broker's parts; return when the range is read or another broker is closer."""
         wanted = self._wanted
         self._place = None
         place = self._places.find(wanted.topic, wanted.partition, wanted.topic_id, self._deadline)
@@ -321,7 +322,7 @@ class _Range:
                 if clean:
                     return
         finally:
-            # With a request unanswered, or in an unknown state, it cannot be reused.
+            # A connection with a request unanswered, or in an unknown state, cannot be reused.
             if clean:
                 self._places.keep(place.address, connection)
             else:
@@ -367,7 +368,7 @@ class _Range:
         return connection.send(request, timeout_ms, at_most=newest)
 
     def _part(self, data: PartitionData, place: Place) -> Part | None:
-        """Return the part in the response, None if it has no records."""
+        """Return the part in the response; None if it has no records."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise self._lost(place)
         if data.error_code:
@@ -402,7 +403,7 @@ class _Range:
         raise RemoteProtocolError(f"{wanted}: the response lacks the requested partition")
 
     def _lost(self, place: Place) -> KafkaError:
-        """Return the error for an offset that the leader lacks, with the offsets it holds."""
+        """Return the error for an offset that the leader lacks, with the available offsets."""
         wanted = self._wanted
         first, last = self._places.bounds(
             wanted.topic, wanted.partition, place.leader, self._deadline
@@ -421,4 +422,4 @@ class _Range:
 
 
 class _NothingThereError(RequestTimedOutError):
-    """A broker answered a fetch, without records."""
+    """A broker answered a fetch without records."""

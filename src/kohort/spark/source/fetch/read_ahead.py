@@ -1,4 +1,4 @@
-"""Run a generator in a thread, a few items ahead of its consumer."""
+"""Runs a generator in a thread, a few items ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def read_ahead(
     """Yield the items of a generator while a thread already produces the next ones.
 
     At most `depth` items wait while one more is being produced. An exception of the generator is
-    raised after the items before it. Closing this generator closes the inner one too.
+    raised after the items before it. Closing this generator also closes the inner one.
 
     Args:
-        make: Returns the generator; called in the thread.
+        make: Creates the generator; called in the thread.
         depth: Maximum number of waiting items.
     """
     ahead = _Ahead(make, depth)
-    # A thread that hangs in a request must not keep the process alive.
+    # A thread blocked in a request must not keep the process alive.
     thread = threading.Thread(target=ahead.fill, name="kohort-read-ahead", daemon=True)
     thread.start()
     try:
