@@ -1,9 +1,9 @@
 """Exactly-once appends to a Delta Lake table, shared by all applications of a consumer group.
 
 The offsets are committed with the data: one Delta commit per batch adds the batch's files and sets,
-    for each Kafka partition in it, an application transaction to the last offset + 1. A query that
-    reads a record again, after a crash or a hand-over, finds that number in the table and drops the
-    row. No coordinator is needed: Delta's commit decides which writer was first.
+for each Kafka partition in it, an application transaction to the last offset + 1. A query that
+reads a record again, after a crash or a hand-over, finds that number in the table and drops the
+row. No coordinator is needed: Delta's commit decides which writer was first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Statistics of a file for a Delta table's log, so that readers can skip it.
 
 Bounds follow the Delta protocol, and are wide enough for the way readers use them: times are
-    rounded outward to milliseconds, and long texts are shortened to a lower or higher text.
+rounded outward to milliseconds, and long texts are shortened to a lower or higher text.
 
 If a file has bounds for some columns, deltalake assumes that no row matches a column without bounds
 (seen in 1.6.6). So a file has bounds for every column that can have them, or none at all: NaN,

@@ -1,8 +1,8 @@
 """A reader of the table of `kohort demo`, which polls it while the applications write.
 
 The output of a region must be a consistent cut at every moment: the records of each partition from
-    the first one without a gap, each exactly once, with the totals of an undisturbed run. The
-    reader checks this against the topic's order and the data set's own figures.
+the first one without a gap, each exactly once, with the totals of an undisturbed run. The reader
+checks this against the topic's order and the data set's own figures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The owners of partitions over time.
 
 A timeline records facts in the order they were observed: a partition has an owner from now on, or
-    has none. It never guesses: gaps between observations are not filled.
+has none. It never guesses: gaps between observations are not filled.
 """
 
 from __future__ import annotations

@@ -329,7 +329,7 @@ class RegionConsumer:
         """Ask the region for a checkpoint now, as `kohort region drain` does, without waiting.
 
         Any thread may call this, including the function: then the checkpoint contains at least the
-            current call. `state.completed` shows when the checkpoint is complete.
+        current call. `state.completed` shows when the checkpoint is complete.
 
         Args:
             why: The reason, for the region's history.

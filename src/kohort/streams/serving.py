@@ -1,7 +1,7 @@
 """Answers queries of an application's stores over HTTP; needs the extra `ui`.
 
 Clients may ask any instance: if it does not process the key's task, it redirects them to the owner,
-    whose address is in the control topic (like `application.server` of Kafka Streams).
+whose address is in the control topic (like `application.server` of Kafka Streams).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The topics of a stream application: those that it reads, and its internal ones.
 
 An instance refuses to start if state would be lost later: if a changelog is not compacted, has a
-    different number of partitions, or is gone although the application has run before.
+different number of partitions, or is gone although the application has run before.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ from kohort.types import TopicPartition
 log = logging.getLogger("kohort.region")
 
 PREFIX = "__kohort-region-"
-# Brokers refuse records of a process whose clock is an hour ahead, unless they use log-append time.
+# Brokers refuse records of a process whose clock is an hour ahead, unless the topic uses
+# log-append time.
 BROKERS_CLOCK: Mapping[str, str] = {"message.timestamp.type": "LogAppendTime"}
 _CONFIGS: Mapping[str, str] = {
     **BROKERS_CLOCK,

@@ -31,7 +31,7 @@ async def watch_policies(region: str, settings: ClientSettings, topics: Sequence
     """Log a warning when a topic is no longer compacted, and a message when it is again.
 
     Nothing is lost at once, so workers continue: brokers delete only old, whole segments.
-        `check_topic` refuses to start further workers.
+    `check_topic` refuses to start further workers.
 
     Args:
         region: Name of the region.

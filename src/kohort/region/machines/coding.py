@@ -1,7 +1,7 @@
 """The encoding of the records: a unique key and a value in JSON.
 
 Input is bounded and checked: bytes decode to a record, or raise a `RegionRecordError` that
-    describes what is wrong.
+describes what is wrong.
 """
 
 from __future__ import annotations

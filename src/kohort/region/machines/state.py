@@ -22,7 +22,7 @@ _NONE: Partitions = frozenset()
 class Phase(Enum):
     """The phase of a region."""
 
-    __hash__ = object.__hash__  # that of `Enum` is written in Python, and slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is written in Python, and slow
 
     STARTED = "no operator is running"
     PROCESSING = "operators read and process"

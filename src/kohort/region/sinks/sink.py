@@ -76,7 +76,7 @@ class Publisher(Protocol):
         """Check that a published checkpoint is still visible; called before each publication.
 
         Output that was deleted or reverted to an earlier version must not be continued: readers
-            would see a gap.
+        would see a gap.
 
         Args:
             shown: The newest checkpoint with output that was published according to the log; 0:

@@ -1,8 +1,8 @@
 """A program: its steps, divided into sub-topologies at the repartition topics.
 
 Everything here is a function of the program: the same program has the same names, numbers and
-    digest in every process. Default names contain the step's position in the program, so adding a
-    step in the middle renames the steps after it; name your stores explicitly.
+digest in every process. Default names contain the step's position in the program, so adding a step
+in the middle renames the steps after it; name your stores explicitly.
 """
 
 from __future__ import annotations

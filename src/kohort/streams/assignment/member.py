@@ -287,7 +287,7 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
     active = frozenset(decision.topology.tasks_of(event.partitions))
     followed = word.learning | word.standbys
     had = {**dict.fromkeys(before.dormant), **dict(before.lags)}
-    # a processed task has lag 0 only briefly after it is given up
+    # the lag of a task is 0 when it is given up, but only for a moment
     had.update(dict.fromkeys(before.active | before.revoked, 0))
     stateless = decision.topology.stateless
     dormant = {

@@ -68,7 +68,7 @@ def _at_once(
     """Return the member to process a task that has no owner.
 
     In this order: a ready learner, the member that gave it up for this rebalance, a member with a
-        ready standby, the learner, the member with the most state, or else its target.
+    ready standby, the learner, the member with the most state, or else its target.
     """
     learner, previous = current.learner.get(task), current.previous.get(task)
     stays = [each for each in readiness.holders(task) if each not in leaving.members]

@@ -94,7 +94,7 @@ class Situation(Struct, frozen=True, kw_only=True):
         stateless: Numbers of the sub-topologies without state.
         members: All members, in order.
         newcomers: Members that were not in the last generation.
-        readiness: The members' lags with tasks that they do not process.
+        leaving: Members that are leaving.
         current: The tasks of the members.
         readiness: The members' lags with tasks that they do not process.
         client_tags: The tags of each member (KIP-708).

@@ -1,9 +1,9 @@
 """The assignor: it computes the final place of each task.
 
 It moves as little as possible: a task stays with its owner, and with the member that learns it,
-    while loads are within the band. Stateful and stateless tasks are balanced separately. The
-    assignors of `kohort.group` do not fit because their loads are exactly even. Here any member may
-    have any task, so counting yields the fewest moves.
+while loads are within the band. Stateful and stateless tasks are balanced separately. The assignors
+of `kohort.group` do not fit because their loads are exactly even. Here any member may have any
+task, so counting yields the fewest moves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def band(tasks: int, workers: int, percentage: float, own: int = 1) -> tuple[int
     """Return the minimum and maximum number of tasks of a balanced member.
 
     A percentage alone is often infeasible: 0.2 would allow no plan for 5 tasks on 3 members. So the
-        band always includes the integers next to the mean.
+    band always includes the integers next to the mean.
 
     Args:
         tasks: Number of tasks.

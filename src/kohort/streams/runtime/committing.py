@@ -1,10 +1,10 @@
 """Commits tasks at least once: after a crash, uncommitted work is repeated, never lost.
 
 The order is: the brokers acknowledge outputs and state changes; offsets are committed; the stores
-    are flushed; the checkpoint is written. Each step relies on the ones before. State that a crash
-    keeps from the disk is in the changelog; records whose offsets it keeps from the group are
-    processed again, on top of the changelog's state. So there is no wait between the
-    acknowledgements and the offsets.
+are flushed; the checkpoint is written. Each step relies on the ones before. State that a crash
+keeps from the disk is in the changelog; records whose offsets it keeps from the group are processed
+again, on top of the changelog's state. So there is no wait between the acknowledgements and the
+offsets.
 """
 
 from __future__ import annotations

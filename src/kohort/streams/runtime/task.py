@@ -3,10 +3,10 @@
 Apart from its stores, a task does no I/O, and it knows nothing about brokers. Its runner
 
 * adds fetched records (`add`), takes the next one (`next`), processes it (`process`), and pauses
-the partitions in `paused`;
+  the partitions in `paused`;
 * commits periodically: `cut` returns outputs, changes of the stores and positions at one moment.
-    Send outputs and changes, wait until both are acknowledged, commit the positions to the group,
-    then flush the stores and write the checkpoint (`TaskDirectory.commit`).
+  Send outputs and changes, wait until both are acknowledged, commit the positions to the group,
+  then flush the stores and write the checkpoint (`TaskDirectory.commit`).
 """
 
 from __future__ import annotations
