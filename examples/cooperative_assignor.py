@@ -1,6 +1,6 @@
-"""An assignor of one's own, with which members read on during a rebalance (KIP-429).
+"""A custom assignor with which members keep reading during a rebalance (KIP-429).
 
-Topics with many partitions are shared out first. Two consumers name the class by its import path,
+Topics with many partitions are distributed first. Two consumers name the class by its import path,
 as configuration files and Spark's options do, and the second one joins while the first reads:
 
     python examples/cooperative_assignor.py
@@ -25,7 +25,7 @@ from kohort.group.assignors import (
 
 
 class LongestFirst(Assignor):
-    """Each partition goes to its owner, or else to the member that has the fewest."""
+    """Assigns each partition to its owner, or otherwise to the member with the fewest."""
 
     name = "longest-first"
     supported_protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
@@ -33,7 +33,7 @@ class LongestFirst(Assignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, list[TopicPartition]]:
-        """Leave out what others have to give up first; the next rebalance hands it over."""
+        """Leave out partitions that others must give up first; the next rebalance assigns them."""
         owned = settle_claims(subscriptions)
         target: dict[str, list[TopicPartition]] = {member: [] for member in sorted(subscriptions)}
         total = sum(cluster.partitions.values())

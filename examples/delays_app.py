@@ -1,10 +1,10 @@
-"""Delays per aircraft, in an application whose instances come and go while it runs.
+"""Delays per aircraft, in an application whose instances join and leave while it runs.
 
 Two instances share the flights of 2013. A third one joins: it learns the state of some tasks and
-takes them over once it has caught up. Then the first one leaves in order, once others have learned
-what it has. In the end the totals must equal what was sent; with `--spark` (Java 17) Spark reads
-them from the changelog. Every instance is a process of its own. The broker may be yours, or the
-embedded one:
+takes them over once it has caught up. Then the first one leaves properly, once others have learned
+its tasks. In the end the totals must match the flights sent; with `--spark` (Java 17) Spark reads
+them from the changelog. Every instance is a separate process. Use your own broker or the embedded
+one:
 
     python examples/delays_app.py [--bootstrap-servers HOST:PORT] [--quick] [--spark] [--json]
 """
@@ -42,7 +42,7 @@ STORE = "delays"
 
 
 def build(name: str) -> App:
-    """Return the application: the minutes that each aircraft has been late so far."""
+    """Return the application: the total delay of each aircraft so far, in minutes."""
     app = App(name)
     flights = app.topic(f"{name}-flights", key=str, value=JSON)
     flights.aggregate(
@@ -70,7 +70,7 @@ async def be_instance(given: argparse.Namespace) -> None:
 
 
 def report(event: StreamsEvent) -> None:
-    """Print what the story wants to know as a line of JSON."""
+    """Print the events that the story needs, each as a line of JSON."""
     if isinstance(event, TasksChanged):
         active, learning = sorted(map(str, event.active)), sorted(map(str, event.learning))
         print(json.dumps({"active": active, "learning": learning}), flush=True)
@@ -82,12 +82,12 @@ def report(event: StreamsEvent) -> None:
 
 
 class Instance:
-    """A process of the application, and what it has printed.
+    """A process of the application, and its output.
 
     Attributes:
-        active: Tasks that it processes.
-        learning: Tasks that it learns.
-        pauses: For how many milliseconds each task that it took over was not processed.
+        active: The tasks that it processes.
+        learning: The tasks that it learns.
+        pauses: Milliseconds for which each task that it took over was not processed.
     """
 
     def __init__(self, name: str, address: str, run: str, out: Path) -> None:
@@ -113,7 +113,7 @@ class Instance:
 
 
 class Story:
-    """What happens, told by one thread that sends flights while it waits."""
+    """The sequence of events, run by one thread that sends flights while it waits."""
 
     def __init__(self, address: str, out: Path, a_turn: int) -> None:
         self.run = f"delays-{uuid.uuid4().hex[:8]}"
@@ -125,7 +125,7 @@ class Story:
         self._producer = Producer(bootstrap_servers=address)
 
     def play(self, flights: int) -> None:
-        """Let everything happen, one after the other, while flights are sent."""
+        """Run all steps, one after the other, while flights are sent."""
         topics = (f"{self.run}-flights", f"{self.run}-totals")
         with AdminClient(bootstrap_servers=self._address) as admin:
             admin.create_topics([NewTopic(each, PARTITIONS) for each in topics])
@@ -142,11 +142,11 @@ class Story:
         self._producer.flush()
 
     def end(self) -> None:
-        """Have the instances that are left commit and leave."""
+        """Have the remaining instances commit and leave."""
         self._end(signal.SIGINT, *(each for each in self.instances if self._lives(each)))
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """End all remaining processes."""
         for each in self.instances.values():
             each.process.kill()
             each.process.wait()
@@ -197,7 +197,7 @@ class Story:
             self.sent += 1
 
     def totals(self) -> dict[bytes, int]:
-        """Read the totals until they are those that were sent, or time is over."""
+        """Read the totals until they match the flights sent, or time runs out."""
         found: dict[bytes, int] = {}
         end = time.monotonic() + PATIENCE_S
         with Consumer(bootstrap_servers=self._address, auto_offset_reset="earliest") as consumer:
@@ -228,12 +228,12 @@ def totals_of_spark(address: str, run: str) -> dict[bytes, int]:
 
 
 def number(value: bytes | None) -> int:
-    """Return a number as the serde `int` writes it."""
+    """Return a number in the format of the serde `int`."""
     return int.from_bytes(value or b"", "big", signed=True)
 
 
 def played(given: argparse.Namespace, address: str) -> dict[str, int]:
-    """Play the story, and compare the totals with the truth."""
+    """Run the story, and compare the totals with the expected ones."""
     began = time.monotonic()
     story = Story(address, given.out, QUICK_A_TURN if given.quick else A_TURN)
     try:
@@ -258,7 +258,7 @@ def played(given: argparse.Namespace, address: str) -> dict[str, int]:
 
 
 def main() -> int:
-    """Play it, or be one of its processes."""
+    """Run the story, or be one of its processes."""
     parser = command_line(__doc__, quick="fewer flights")
     parser.add_argument("--spark", action="store_true", help="have Spark read the totals")
     given = parsed(parser)

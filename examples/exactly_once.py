@@ -1,10 +1,10 @@
-"""Consume, transform, produce, each record once, although the worker is killed again and again.
+"""Consume, transform and produce each record once, although the worker is killed repeatedly.
 
-A worker reads orders, adds the tax and writes them to another topic. The records that it writes and
-its position in the topic that it reads are one transaction (KIP-98, KIP-447): both are there, or
-neither. This program starts the worker, kills it with SIGKILL at random moments, starts the next
-one, and in the end counts what readers of committed records see. The broker may be Apache Kafka or
-the embedded one (`kohort broker`):
+A worker reads orders, adds the tax and writes them to another topic. Its output and its position in
+the input topic are one transaction (KIP-98, KIP-447): both are stored, or neither. This program
+starts the worker, kills it with SIGKILL at random times, starts the next one, and in the end counts
+the orders that readers of committed records see. The broker may be Apache Kafka or the embedded one
+(`kohort broker`):
 
     python examples/exactly_once.py localhost:9092 [--orders N] [--kills N]
 """
@@ -38,10 +38,10 @@ Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
 
 def work(servers: str, run: str) -> None:
-    """Do the work of one worker, until it is killed.
+    """Run one worker until it is killed.
 
-    Both names are those of the instance: with the same transactional.id, a new worker ends what
-    the one before has left open; with the same group.instance.id it has its partitions at once.
+    Both ids belong to the instance: with the same transactional.id, a new worker ends the open
+    transaction of its predecessor; with the same group.instance.id it gets its partitions at once.
     """
     consumer = Consumer(
         f"{ORDERS}-{run}",
@@ -66,7 +66,8 @@ def work(servers: str, run: str) -> None:
                         producer.send(f"{TAXED}-{run}", taxed(record.value), key=record.key)
                     producer.send_offsets_to_transaction(ends(batches), consumer.group_metadata())
             except (AbortableTransactionError, CommitFailedError) as error:
-                # It is aborted: read again what is still ours. All other errors end the worker.
+                # Aborted: read the partitions that we still own again. All other errors end the
+                # worker.
                 print("begins again:", error, file=sys.stderr)
                 rewind(consumer, batches)
 
@@ -92,7 +93,7 @@ def rewind(consumer: Consumer, batches: Batches) -> None:
 
 
 def main() -> int:
-    """Let workers be killed, and count."""
+    """Kill workers, and count the orders."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("servers", help="bootstrap.servers")
     parser.add_argument("--orders", type=int, default=2_000)
@@ -113,7 +114,7 @@ def main() -> int:
 
 
 def prepare(servers: str, run: str, orders: int) -> None:
-    """Make the topics, and write the orders."""
+    """Create the topics, and write the orders."""
     with AdminClient(bootstrap_servers=servers) as admin:
         names = (f"{ORDERS}-{run}", f"{TAXED}-{run}")
         admin.create_topics([NewTopic(name, PARTITIONS) for name in names])
@@ -124,7 +125,7 @@ def prepare(servers: str, run: str, orders: int) -> None:
 
 
 def watch(servers: str, run: str, orders: int, kills: int) -> list[int]:
-    """Return the numbers of the orders that are committed, and kill workers meanwhile."""
+    """Return the numbers of committed orders, and kill workers meanwhile."""
     moments = sorted(random.sample(range(orders), kills))
     found: list[int] = []
     places = [TopicPartition(f"{TAXED}-{run}", number) for number in range(PARTITIONS)]
@@ -141,7 +142,7 @@ def watch(servers: str, run: str, orders: int, kills: int) -> list[int]:
                     worker.kill()
                     worker.wait()
                     worker = started(servers, run)
-            # Whatever the last worker would write now was there twice.
+            # Anything that the last worker still writes would be a duplicate.
             worker.terminate()
             worker.wait()
             last = reader.end_offsets(places)
@@ -155,7 +156,7 @@ def watch(servers: str, run: str, orders: int, kills: int) -> list[int]:
 
 
 def started(servers: str, run: str) -> subprocess.Popen[bytes]:
-    """Start a worker in a process of its own."""
+    """Start a worker in a separate process."""
     return subprocess.Popen([sys.executable, __file__, servers, "--work", run])  # noqa: S603  # starts itself
 
 

@@ -1,6 +1,6 @@
 """A coordinator and two members of a group in memory: no broker, no socket, no clock.
 
-Prints what the group does while `north` and then `south` join, as the coordinator sees it:
+It prints the events in the group while `north` and then `south` join, as seen by the coordinator:
 
     python examples/group_in_memory.py
 """
@@ -36,7 +36,7 @@ TOPICS = ClusterView({"flights": 6})
 
 
 class Network:
-    """Carries what a shard and its members want to say; time is a number."""
+    """Carries messages between a shard and its members; time is a number."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -70,13 +70,13 @@ class Network:
             self._queue.append((name, ResponseArrived(token, reply.response)))
 
     def tell(self, name: str, event: MemberEvent) -> None:
-        """Let a member decide, and do what it wants done."""
+        """Let a member decide, and carry out its effects."""
         member = self.members[name]
         effects = member.decide(event, self.now)
         member.install(effects.session)
         if effects.find_coordinator:
             self._queue.append((name, CoordinatorKnown()))
-        for job in effects.jobs:  # the leader's: share the partitions out
+        for job in effects.jobs:  # the leader's task: assign the partitions
             self._queue.append((name, JobDone(job.token, compute(job, member.assignors, TOPICS))))
         for callback in effects.callbacks:
             numbers = sorted(partition for _, partition in callback.partitions)
@@ -97,7 +97,7 @@ class Network:
             )
 
     def run(self, milliseconds: int) -> None:
-        """Let time pass; whatever is on its way arrives at once."""
+        """Let time pass; messages in flight arrive at once."""
         end = self.now + milliseconds
         while self.now < end:
             self.now += 100

@@ -1,10 +1,10 @@
-"""Flights through workers that join, leave and are killed, into a table that is right all the time.
+"""Flights through workers that join, leave and are killed, into a table that is always correct.
 
-Three workers of a region write the flights of 2013 into one Delta table, each with the minutes that
-its aircraft has been late so far. One is killed by SIGKILL, a fourth joins, one leaves in order,
-and the topic gets two more partitions. A reader takes every version of the table meanwhile: each is
-a consistent cut, and in the end the table equals what was sent. Every process is a program of its
-own, and what it prints is in the output folder. The broker may be yours, or the embedded one:
+Three workers of a region write the flights of 2013 into one Delta table, each with the total delay
+of its aircraft so far, in minutes. One is killed with SIGKILL, a fourth joins, one leaves properly,
+and the topic gets two more partitions. Meanwhile a reader checks every version of the table: each
+is a consistent cut, and in the end the table matches the flights sent. Each part is a separate
+process, and its output is in the output folder. Use your own broker or the embedded one:
 
     python examples/region.py [--bootstrap-servers HOST:PORT] [--quick] [--json] [--out FOLDER]
 """
@@ -54,7 +54,7 @@ Row: TypeAlias = tuple[int, int, str, int, int]
 def rows_of(
     worker: str, at: RegionPartition, records: Sequence[ConsumerRecord], state: KeyedState
 ) -> list[dict[str, object]]:
-    """Make a row of each flight, with the minutes that its aircraft has been late so far."""
+    """Return a row for each flight, with the total delay of its aircraft so far, in minutes."""
     rows: list[dict[str, object]] = []
     for record in records:
         aircraft, delay = (record.key or b"").decode(), delay_of(record.value or b"")
@@ -65,7 +65,7 @@ def rows_of(
 
 
 def delay_of(flight: bytes) -> int:
-    """Return the minutes that a flight left late; 0 when it did not leave at all."""
+    """Return the delay of a flight at departure, in minutes; 0 if it did not depart."""
     return json.loads(flight)["dep_delay"] or 0
 
 
@@ -92,14 +92,14 @@ def work(given: argparse.Namespace) -> None:
 
 
 def read(given: argparse.Namespace) -> None:
-    """Look at every version of the table until SIGTERM, and write a line of JSON about each."""
+    """Check every version of the table until SIGTERM, and print a line of JSON about each."""
     told, next_version, shown = threading.Event(), 0, Counter[int]()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     path = given.out / "table"
     with (given.out / "snapshots.jsonl").open("a") as result:
         is_last = False
         while not is_last:
-            is_last = told.wait(LOOK_S)  # then it looks once more
+            is_last = told.wait(LOOK_S)  # then it checks once more
             newest = DeltaTable(path).version() if DeltaTable.is_deltatable(str(path)) else -1
             for version in range(next_version, newest + 1):
                 table = DeltaTable(path, version=version).to_pyarrow_table()
@@ -117,7 +117,7 @@ def rows_in(table: pa.Table) -> list[Row]:
 
 
 def checked(rows: Iterable[Row], before: Counter[int]) -> tuple[str, Counter[int]]:
-    """Say in what rows are no cut, or nothing, and how many flights there are of each partition."""
+    """Return why rows are not a cut, or an empty text, and the number of flights per partition."""
     totals: dict[tuple[int, str], int] = defaultdict(int)
     shown = Counter[int]()
     for number, offset, aircraft, delay, total in sorted(rows):
@@ -137,20 +137,20 @@ def checked(rows: Iterable[Row], before: Counter[int]) -> tuple[str, Counter[int
 
 
 def flights_of_2013() -> Iterator[Flight]:
-    """Yield the flights in their order; the first one takes a second, in which workers start."""
+    """Yield the flights in order; the first one takes a second, during which workers start."""
     yield from in_order(load_table())
 
 
 class Story:
-    """What happens, told by one thread: while it waits it sends flights and watches the others.
+    """The sequence of events, run by one thread: while it waits, it sends flights and watches.
 
     Attributes:
         run: Name of the region, its group and its topic.
-        truth: The rows that must be in the table in the end.
-        snapshots: How many versions of the table the reader has checked.
-        address: Of the broker.
-        processes: Those that run, by their names.
-        a_turn: How many flights are sent at a time.
+        truth: The rows that must be in the table at the end.
+        snapshots: Number of versions of the table that the reader has checked.
+        address: The broker's address.
+        processes: The running processes by name.
+        a_turn: Number of flights sent at a time.
     """
 
     program: ClassVar[str] = __file__
@@ -170,7 +170,7 @@ class Story:
         self._lines, self._rest = (out / "snapshots.jsonl").open("a+"), ""
 
     def play(self, flights: int, *, kill: bool) -> None:
-        """Let everything happen, one after the other, while flights are sent."""
+        """Run all steps, one after the other, while flights are sent."""
         with AdminClient(bootstrap_servers=self.address) as admin:
             admin.create_topics([NewTopic(self.run, PARTITIONS)])
             self.start("reader")
@@ -194,7 +194,7 @@ class Story:
         self.check_offsets()
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """End all remaining processes."""
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -212,7 +212,7 @@ class Story:
                 )
 
     def join(self, *names: str) -> None:
-        """Start workers, and wait until the table has flights of each."""
+        """Start workers, and wait until the table has flights from each."""
         self.start(*names)
         tell(f"workers join: {', '.join(names)}")
         self.wait(lambda: self._workers.issuperset(names), f"flights of {', '.join(names)}")
@@ -225,7 +225,7 @@ class Story:
         self.show_all(f"worker {name} is killed")
 
     def stop(self, *names: str) -> None:
-        """End processes by SIGTERM, which has a worker hand over what it owns."""
+        """End processes with SIGTERM, which makes a worker hand over its partitions."""
         self._leaving.update(names)
         processes = [self.processes[name] for name in names]
         for process in processes:
@@ -233,13 +233,13 @@ class Story:
         self.wait(lambda: all(each.poll() == 0 for each in processes), f"end of {', '.join(names)}")
 
     def show_all(self, event: str) -> None:
-        """Tell what has happened, and wait until the table has what was sent before."""
+        """Print an event, and wait until the table has all flights sent before."""
         tell(event)
         sent = self._sent.copy()
         self.wait(lambda: sent <= self._shown, f"{event}, and the table has all from before")
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
-        """Send flights until something holds; raises StoryError when that takes too long."""
+        """Send flights until a condition holds; raise StoryError if that takes too long."""
         end = time.monotonic() + self.patience_s
         while not holds():
             if time.monotonic() > end:
@@ -252,7 +252,7 @@ class Story:
             time.sleep(TURN_S)
 
     def _send(self) -> None:
-        """Send some flights, each to the partition of its aircraft, and note what must become."""
+        """Send some flights, each to its aircraft's partition, and record the expected rows."""
         for flight in itertools.islice(self._flights, self.a_turn):
             number = zlib.crc32(flight.key or b"") % self._partitions
             aircraft, delay = (flight.key or b"").decode(), delay_of(flight.value)
@@ -265,14 +265,14 @@ class Story:
             )
 
     def check_offsets(self) -> None:
-        """Compare what was noted with what the broker has acknowledged."""
+        """Compare the recorded offsets with those that the broker has acknowledged."""
         for row, future in zip(self.truth, self._futures, strict=True):
             place = future.result(self.patience_s)
             if (place.partition, place.offset) != row[:2]:
                 raise StoryError(f"the broker has put flight {row} at {place}")
 
     def _watch(self) -> None:
-        """Notice a process that has ended by itself, or badly."""
+        """Raise if a process has ended by itself, or with an error."""
         for name, process in self.processes.items():
             code = process.poll()
             if code or (code == 0 and name not in self._leaving):
@@ -280,7 +280,7 @@ class Story:
                 raise StoryError("\n".join([f"{name} has ended with {code}:", *last]))
 
     def listen(self) -> None:
-        """Hear what the reader has found."""
+        """Process the output of the reader."""
         *lines, self._rest = (self._rest + self._lines.read()).split("\n")
         for line in map(json.loads, lines):
             if line["wrong"]:
@@ -294,7 +294,7 @@ class Story:
 def played(
     given: argparse.Namespace, address: str, make_story: type[Story] = Story
 ) -> dict[str, int]:
-    """Play the story, and compare the table with the truth."""
+    """Run the story, and compare the table with the expected rows."""
     began = time.monotonic()
     story = make_story(address, given.out, QUICK_A_TURN if given.quick else A_TURN)
     try:
@@ -320,7 +320,7 @@ def main(
     make_story: type[Story] = Story,
     operate: Callable[[argparse.Namespace], None] = work,
 ) -> int:
-    """Play it, or be one of its processes."""
+    """Run the story, or be one of its processes."""
     given = parsed(command_line(description, quick="fewer flights, and no kill"))
     be_process = read if given.role == "reader" else operate
     return run(

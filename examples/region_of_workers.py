@@ -1,7 +1,7 @@
-"""Delays per aircraft, counted exactly once by two workers that come and go.
+"""Delays per aircraft, counted exactly once by two workers that join and leave.
 
-One worker begins, a second joins, the first is stopped; the running sums in the output never lose
-or repeat a flight, and the state of each aircraft moves with its partition. Runs by itself:
+One worker starts, a second joins, the first is stopped; the running sums in the output never lose
+or repeat a flight, and the state of each aircraft moves with its partition. It needs no broker:
 
     python examples/region_of_workers.py
 """
@@ -27,7 +27,7 @@ AIRCRAFT, FLIGHTS, DELAY = 20, 3_000, 5
 def delays(
     _partition: RegionPartition, records: Sequence[ConsumerRecord], state: KeyedState
 ) -> list[dict[str, object]]:
-    """Make a row of each flight with the delay that its aircraft has collected so far."""
+    """Return a row for each flight with the total delay of its aircraft so far."""
     rows: list[dict[str, object]] = []
     for record in records:
         aircraft = record.key.decode()
@@ -37,14 +37,14 @@ def delays(
 
 
 def produce(address: str, flights: int) -> None:
-    """Write flights; those of one aircraft go to one partition."""
+    """Write flights; all flights of an aircraft go to the same partition."""
     with Producer(bootstrap_servers=address) as producer:
         for number in range(flights):
             producer.send("flights", b"%d" % DELAY, key=b"D-%03d" % (number % AIRCRAFT))
 
 
 def begin(address: str, path: str, operator: str) -> tuple[RegionConsumer, threading.Thread]:
-    """Run a worker in a thread; on a cluster each is a process of its own."""
+    """Run a worker in a thread; on a cluster each would be a separate process."""
     worker = RegionConsumer(
         "delays",
         "flights",
@@ -61,14 +61,14 @@ def begin(address: str, path: str, operator: str) -> tuple[RegionConsumer, threa
 
 
 def wait_for(path: str, flights: int) -> None:
-    """Look at the output as any reader may, until all flights are in it."""
+    """Read the output as any reader would, until all flights are in it."""
     pause = threading.Event()
     while read_directory(path).num_rows < flights:
         pause.wait(0.2)
 
 
 def main() -> None:
-    """Play it."""
+    """Run the example."""
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as path:
         address = broker.bootstrap_servers
         broker.create_topic("flights", 4)

@@ -1,11 +1,11 @@
-"""Flights through two Spark applications that come and go, with state that moves between them.
+"""Flights through two Spark applications that join and leave, with state that moves between them.
 
-Both are operators of one region and write one Delta table. Each row has the minutes that its
-aircraft has been late so far, which is state of the partition and moves with it. The application
-north runs alone, south joins, north is killed with its JVM and comes back, south leaves in order,
-and north reads the rest. A reader takes every version of the table meanwhile: each is a consistent
-cut, and in the end the table equals what was sent. Needs Java 17; the broker may be yours, or the
-embedded one:
+Both are operators of one region and write one Delta table. Each row has the total delay of its
+aircraft so far, in minutes, which is part of the partition's state and moves with it. The
+application north runs alone, south joins, north is killed with its JVM and restarted, south leaves
+properly, and north reads the rest. Meanwhile a reader checks every version of the table: each is a
+consistent cut, and in the end the table matches the flights sent. Needs Java 17; use your own
+broker or the embedded one:
 
     python examples/region_spark.py [--bootstrap-servers HOST:PORT] [--quick] [--json]
 """
@@ -41,7 +41,7 @@ TABLE = pa.schema([*COLUMNS.items(), ("worker", pa.string())])
 def totals(
     _at: TopicPartition, batches: Iterator[pa.RecordBatch], state: dict[str, int]
 ) -> Iterator[pa.RecordBatch]:
-    """Add to each flight the minutes that its aircraft has been late so far, itself included."""
+    """Add to each flight the total delay of its aircraft so far, including this flight."""
     for batch in batches:
         found = []
         for flight in batch.select(["aircraft", "delay"]).to_pylist():
@@ -81,7 +81,7 @@ def flights(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
 
 def operate(given: argparse.Namespace) -> None:
-    """Be a Spark application until SIGTERM, then end with a last checkpoint."""
+    """Run a Spark application until SIGTERM, then end with a final checkpoint."""
     told = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     spark = session(given.role)
@@ -97,7 +97,7 @@ def operate(given: argparse.Namespace) -> None:
     if query.isActive:
         drain(query)
     else:
-        query.awaitTermination()  # raises what has ended it
+        query.awaitTermination()  # raises the error that ended it
     spark.stop()
 
 
@@ -126,13 +126,13 @@ def session(name: str) -> SparkSession:
 
 
 class SparkStory(Story):
-    """Two applications come and go."""
+    """Two applications join and leave."""
 
     program = __file__
     patience_s = 300.0
 
     def play(self, flights: int, *, kill: bool) -> None:
-        """Let everything happen, one after the other, while flights are sent."""
+        """Run all steps, one after the other, while flights are sent."""
         with AdminClient(bootstrap_servers=self.address) as admin:
             admin.create_topics([NewTopic(self.run, PARTITIONS)])
         self.start("reader")
@@ -153,7 +153,7 @@ class SparkStory(Story):
         self.check_offsets()
 
     def kill(self, name: str) -> None:
-        """Kill an application and all that it has started: JVM, source and tasks."""
+        """Kill an application and all its processes: JVM, source and tasks."""
         for each in psutil.Process(self.processes[name].pid).children(recursive=True):
             each.kill()
         super().kill(name)

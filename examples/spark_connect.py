@@ -1,7 +1,7 @@
-"""Read Kafka through Spark Connect: the program has no JVM, and the source runs at the server.
+"""Read Kafka through Spark Connect: the program has no JVM, and the source runs on the server.
 
-It needs `pip install "kohort[spark]" "pyspark[connect]"`, at the server too, and a broker with a
-topic `flights`. `local[2]` starts a server of its own, which needs Java 17; name yours instead.
+It needs `pip install "kohort[spark]" "pyspark[connect]"`, on the server too, and a broker with a
+topic `flights`. `local[2]` starts a local server, which needs Java 17; or name your own server.
 
     python examples/spark_connect.py localhost:9092
     python examples/spark_connect.py localhost:9092 sc://spark.example.com
@@ -18,7 +18,7 @@ from kohort.spark import KohortDataSource
 
 
 def main() -> None:
-    """Read all flights as a stream that ends where the topic ends now."""
+    """Read all flights as a stream that ends at the current end of the topic."""
     bootstrap, *server = sys.argv[1:]
     spark = SparkSession.builder.remote(server[0] if server else "local[2]").getOrCreate()
     spark.dataSource.register(KohortDataSource)

@@ -24,18 +24,18 @@ CREATE TABLE flights USING kohort OPTIONS (
 
 
 def create_table(spark: SparkSession, bootstrap: str) -> None:
-    """Create the table; it names no columns, as Spark has its options from the source then."""
+    """Create the table, without columns: only then does Spark get its options from the source."""
     spark.sql(TABLE.format(bootstrap=bootstrap))
 
 
 def count_by_partition(spark: SparkSession) -> dict[int, int]:
-    """Read all that there is; a batch read needs no group and commits nothing."""
+    """Read all records; a batch read needs no group and commits nothing."""
     rows = spark.sql("SELECT partition, count(*) AS n FROM flights GROUP BY partition").collect()
     return {row.partition: row.n for row in rows}
 
 
 def follow(spark: SparkSession, checkpoint: str) -> int:
-    """Read what the group has not read yet, and return how many flights there were."""
+    """Read the records that the group has not read yet, and return the number of flights."""
     query = (
         spark.readStream.table("flights")
         .selectExpr("cast(value AS string) AS flight")

@@ -1,7 +1,7 @@
-"""Write to Kafka from Spark: a batch of flights, then the delayed ones of them as a stream.
+"""Write to Kafka from Spark: a batch of flights, then the delayed ones as a stream.
 
 It needs Java 17, `pip install "kohort[spark]"`, and a broker that has the topics `flights` and
-`delays` or may create them.
+`delays`, or creates topics automatically.
 
     python examples/spark_writer.py localhost:9092
 """
@@ -19,7 +19,7 @@ FLIGHTS = [("AA 1", 12), ("UA 2", -3), ("B6 3", 95)]
 
 
 def write_flights(spark: SparkSession, bootstrap: str) -> None:
-    """Write a DataFrame: one record per row, in the partition of its key."""
+    """Write a DataFrame: one record per row, to the partition of its key."""
     flights = spark.createDataFrame(FLIGHTS, "flight string, delay int")
     (
         flights.selectExpr("flight AS key", "to_json(struct(*)) AS value")
@@ -32,7 +32,7 @@ def write_flights(spark: SparkSession, bootstrap: str) -> None:
 
 
 def copy_delays(spark: SparkSession, bootstrap: str, checkpoint: str) -> None:
-    """Write a stream: the topic of each row is in a column here."""
+    """Write a stream; here a column names the topic of each row."""
     flights = (
         spark.readStream.format("kohort")
         .option("kafka.bootstrap.servers", bootstrap)

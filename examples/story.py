@@ -1,4 +1,4 @@
-"""What the stories of several processes share: their command line, their broker, and their end."""
+"""Shared parts of the stories with several processes: their command line, broker, and end."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from kohort.errors import KohortError
 
 
 class StoryError(Exception):
-    """The story does not go on, or what it has made is wrong."""
+    """The story does not continue, or its result is wrong."""
 
 
 def tell(progress: str) -> None:
-    """Print what happens."""
+    """Print an event."""
     print(progress, file=sys.stderr, flush=True)
 
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
-    """Return what each story understands.
+    """Return a parser with the options of every story.
 
     Args:
-        description: Of the story.
-        quick: What `--quick` leaves out.
+        description: A description of the story.
+        quick: The parts that `--quick` leaves out.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -45,13 +45,13 @@ def command_line(description: str | None, quick: str) -> argparse.ArgumentParser
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--json", action="store_true", help="the result as JSON")
     parser.add_argument("--out", type=Path, help="folder for the output and what processes print")
-    for own in ("--role", "--run"):  # of the processes that it starts
+    for own in ("--role", "--run"):  # for the processes that it starts
         parser.add_argument(own, help=argparse.SUPPRESS)
     return parser
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Return what the command line says, with a folder that exists and, for the story, is empty."""
+    """Return the parsed arguments, with an existing folder, which is empty for the story."""
     given = parser.parse_args()
     given.out = given.out or Path(tempfile.mkdtemp(prefix="kohort-story-"))
     given.out.mkdir(parents=True, exist_ok=True)
@@ -66,13 +66,13 @@ def run(
     be_process: Callable[[argparse.Namespace], None],
     wrong: tuple[str, ...],
 ) -> int:
-    """Play a story, or be one of its processes; return the exit code.
+    """Run a story, or be one of its processes; return the exit code.
 
     Args:
-        given: What the command line says.
-        play: Plays it with the broker at this address, and returns the result.
-        be_process: Does the work of one process.
-        wrong: What must be 0 in the result.
+        given: The parsed arguments.
+        play: Runs the story with the broker at this address, and returns the result.
+        be_process: Runs one of the processes.
+        wrong: The keys of the result that must be 0.
     """
     if given.role:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -99,7 +99,7 @@ def run(
 
 @contextlib.contextmanager
 def _broker(given: argparse.Namespace) -> Iterator[str]:
-    """Yield the address of the broker that was given, or of one that runs meanwhile."""
+    """Yield the address of the given broker, or of an embedded one that runs meanwhile."""
     if given.bootstrap_servers:
         yield given.bootstrap_servers
         return
@@ -108,6 +108,6 @@ def _broker(given: argparse.Namespace) -> Iterator[str]:
 
 
 def _end_with_the_story() -> None:
-    """End this process when the one that started it is gone, however that ended."""
+    """End this process when its parent has ended, for whatever reason."""
     os.read(0, 1)
     os._exit(1)

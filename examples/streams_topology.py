@@ -1,6 +1,6 @@
 """A stream program in memory: delays per aircraft, with a join, windows and a bad record.
 
-No broker is needed. The tasks are made anew in the middle, from their changelogs alone:
+No broker is needed. Halfway through, the tasks are recreated from their changelogs:
 
     python examples/streams_topology.py
 """

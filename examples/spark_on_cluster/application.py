@@ -1,6 +1,6 @@
-"""A Spark application for a cluster: told to stop, it drains its queries and exits with 0.
+"""A Spark application for a cluster: when asked to stop, it drains its queries and exits with 0.
 
-SIGTERM to this process tells it, or a file: `--stop-file` is a path or a URI that Hadoop can read.
+Send SIGTERM to this process, or create the file `--stop-file`, a path or URI that Hadoop reads.
 
     spark-submit --conf spark.driver.extraJavaOptions=-Xss8m application.py \
         --bootstrap-servers kafka:9092 --topic flights --group delays \
@@ -48,7 +48,7 @@ def start(spark: SparkSession, given: argparse.Namespace) -> StreamingQuery:
 
 
 def exists(spark: SparkSession, uri: str) -> bool:
-    jvm, java = spark._jvm, spark._jsc  # noqa: SLF001  # they reach every store that Spark does
+    jvm, java = spark._jvm, spark._jsc  # noqa: SLF001  # reaches every store that Spark does
     assert jvm is not None
     path = jvm.org.apache.hadoop.fs.Path(uri)
     return bool(path.getFileSystem(java.hadoopConfiguration()).exists(path))

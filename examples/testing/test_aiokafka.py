@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def shout(servers: str, source: str, target: str, group: str, count: int) -> None:
-    """Copy records in upper case; commit what is written."""
+    """Copy records in upper case; commit those that are written."""
     consumer = AIOKafkaConsumer(
         source,
         bootstrap_servers=servers,

@@ -21,7 +21,7 @@ Ledger = dict[str, int]
 
 
 def book(servers: str, topic: str, group: str, ledger: Ledger, orders: int) -> None:
-    """Add each order to a ledger, by its id; commit each when it is booked."""
+    """Add each order to a ledger by its id; commit each one after it is booked."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -37,14 +37,14 @@ def book(servers: str, topic: str, group: str, ledger: Ledger, orders: int) -> N
             if message is None or message.error():
                 continue
             order = json.loads(message.value() or b"")
-            ledger[order["id"]] = order["amount"]  # booked twice is booked once
+            ledger[order["id"]] = order["amount"]  # booking an order twice has no further effect
             consumer.commit(message, asynchronous=False)
     finally:
         consumer.close()
 
 
 def order(number: int) -> bytes:
-    """Return an order as it is in the topic."""
+    """Return an order in the format of the topic."""
     return json.dumps({"id": f"order-{number}", "amount": number}).encode()
 
 
@@ -73,7 +73,7 @@ def test_a_coordinator_that_is_gone_for_a_moment_loses_no_order(
 
 
 class FullLedger(Ledger):
-    """A ledger that takes no more than some orders."""
+    """A ledger with a limited number of orders."""
 
     def __setitem__(self, order_id: str, amount: int) -> None:
         if len(self) == 7:
@@ -90,7 +90,7 @@ def test_an_order_that_could_not_be_booked_is_booked_after_a_restart(
     with pytest.raises(OSError, match="full"):
         book(servers, kohort_topic, kohort_group, full, 20)
     kohort_broker.produce(kohort_topic, order(20))
-    # which brings a service that lost one to its end, too
+    # so that a service that lost an order also ends
     more = Ledger()
     book(servers, kohort_topic, kohort_group, more, 13)
     assert {*full, *more} == {f"order-{number}" for number in range(20)}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Archive:
-    """Where the service keeps its totals, in a file; writing may take long."""
+    """Stores the totals of the service in a file; writing may take long."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,27 +41,27 @@ class Archive:
 
 
 class Stock(RebalanceListener):
-    """Adds up how much of each item there is, and archives that when partitions go."""
+    """Adds up the stock of each item, and archives it when partitions are revoked."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self.totals = archive.load()
 
     def book(self, item: str, amount: int) -> None:
-        """Take note of what came or went."""
+        """Record a change of the stock."""
         self.totals[item] += amount
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> None:
-        """Archive all, whichever partitions go; the loop goes on answering meanwhile."""
+        """Archive everything, whichever partitions are revoked; the event loop stays responsive."""
         await asyncio.to_thread(self._archive.save, self.totals)
 
     async def follow(self, servers: str, topic: str, group: str) -> None:
-        """Book what comes until cancelled."""
+        """Book records until cancelled."""
         async with AsyncConsumer(
             bootstrap_servers=servers,
             group_id=group,
             auto_offset_reset="earliest",
-            auto_commit_interval_ms=100,  # a test waits for what is committed
+            auto_commit_interval_ms=100,  # a test waits for commits
         ) as consumer:
             consumer.subscribe([topic], listener=self)
             async for record in consumer:
@@ -69,7 +69,7 @@ class Stock(RebalanceListener):
 
 
 def service(servers: str, topic: str, group: str, archive: Archive) -> FastAPI:
-    """Return the service; it consumes as long as it serves."""
+    """Return the service; it consumes as long as it runs."""
     stock = Stock(archive)
 
     @asynccontextmanager
@@ -90,7 +90,7 @@ def service(servers: str, topic: str, group: str, archive: Archive) -> FastAPI:
 
 
 class SlowArchive(Archive):
-    """Takes until it is told to go on, at most `patience_s`."""
+    """Blocks until released, for at most `patience_s`."""
 
     patience_s = 10
 
@@ -99,7 +99,7 @@ class SlowArchive(Archive):
         self.begun, self.go_on, self.ended = (threading.Event() for _ in range(3))
 
     def save(self, totals: Counter[str]) -> None:
-        """Write, later."""
+        """Write after the release."""
         self.begun.set()
         self.go_on.wait(self.patience_s)
         super().save(totals)

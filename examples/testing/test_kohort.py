@@ -1,4 +1,5 @@
-"""A service written with kohort: what it does when it loses its place, in both group protocols.
+"""A service written with kohort: its behaviour after losing its membership, in both group
+protocols.
 
 pip install "kohort[broker]" pytest
 pytest examples/testing/test_kohort.py
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Totals:
-    """Sums up numbers by key; runs in a thread until it is told to stop."""
+    """Sums up numbers by key; runs in a thread until it is stopped."""
 
     def __init__(
         self, servers: str, topic: str, group: str, protocol: Literal["classic", "consumer"]
@@ -30,7 +31,7 @@ class Totals:
             group_id=group,
             group_protocol=protocol,
             auto_offset_reset="earliest",
-            auto_commit_interval_ms=100,  # a test waits for what is committed
+            auto_commit_interval_ms=100,  # a test waits for commits
         )
         self._thread = threading.Thread(target=self._run)
         self._is_over = threading.Event()
@@ -43,11 +44,11 @@ class Totals:
                         self.totals[record.key] = self.totals.get(record.key, 0) + int(record.value)
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what it has read is committed."""
+        """Stop; the records that it has read are committed."""
         self._is_over.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""A Spark job that writes what it reads into files, tested with the fixtures of kohort.
+"""A Spark job that writes its input to files, tested with the fixtures of kohort.
 
 pip install "kohort[broker,spark]" pytest
 pytest examples/testing/test_spark.py
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """Where the job writes to: a file for each batch."""
+    """The output of the job: a file for each batch."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, batch: int, amounts: list[int]) -> None:
-        """Write a batch; one that Spark gives again takes the place of its file."""
+        """Write a batch; a batch that Spark repeats replaces its file."""
         (self._folder / f"batch-{batch}").write_text("\n".join(map(str, amounts)))
 
     def total(self) -> int:
-        """Return the sum of all that was written."""
+        """Return the sum of all written rows."""
         return sum(int(line) for path in self._folder.iterdir() for line in path.open())
 
 
 def run(spark: SparkSession, kafka: dict[str, str], checkpoint: Path, files: Files) -> None:
-    """Write all that is in the topic now.
+    """Write all current records of the topic.
 
     Args:
         spark: The session.
         kafka: Options of the source.
-        checkpoint: Where Spark keeps how far it has come.
+        checkpoint: Where Spark stores its progress.
         files: Where to write to.
     """
 
@@ -53,7 +53,7 @@ def run(spark: SparkSession, kafka: dict[str, str], checkpoint: Path, files: Fil
 
 
 class Breaks(Files):
-    """Writes, and then fails before Spark can take note of it."""
+    """Writes, then fails before Spark can record it."""
 
     def write(self, batch: int, amounts: list[int]) -> None:
         """Write a batch and fail."""

@@ -1,4 +1,4 @@
-"""Two tables: the flights as Kafka has them, and how many there are in each partition."""
+"""Two tables: the flights as stored in Kafka, and the number of flights in each partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ spark = SparkSession.active()
 
 @dp.table
 def flights() -> DataFrame:
-    """What the group has not read yet is appended by each run of the pipeline."""
+    """Each run of the pipeline appends the records that the group has not read yet."""
     return (
         spark.readStream.format("kohort")
         .option("kafka.bootstrap.servers", os.environ["KAFKA_BOOTSTRAP_SERVERS"])
@@ -26,5 +26,5 @@ def flights() -> DataFrame:
 
 @dp.materialized_view
 def flights_by_partition() -> DataFrame:
-    """Counted anew by each run."""
+    """Each run counts the flights again."""
     return spark.read.table("flights").groupBy("partition").count()
