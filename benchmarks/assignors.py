@@ -1,9 +1,9 @@
-"""The optimal assignors, and Kafka's own in Java on the same groups in the same run.
+"""The optimal assignors, compared with Kafka's own in Java on the same groups in the same run.
 
 A group is assigned, then assigned again after one member has joined, and after one has left. Times
-are medians: from arrays to arrays, which is what Java's are nearest to, and from public
-dictionaries to public dictionaries, members' claims included. Ours are the time of the processor;
-Java, which runs where a JDK and Kafka's jars are present, reads the clock.
+are medians: from arrays to arrays, which is most similar to Java's, and from public dictionaries to
+public dictionaries, including members' claims. Our times are CPU time; Java, which runs if a JDK
+and Kafka's jars are present, measures wall-clock time.
 
     python benchmarks/assignors.py [--rounds N] [--json] [--without-java]
 """
@@ -46,7 +46,7 @@ JAVA_OPTIONS = ("-Xmx6g", "-XX:+UseSerialGC")
 JAVA_ROUNDS = 3
 CHANGES = ("full", "same", "joins", "leaves")
 MEMORY_TARGET_MIB = 1024
-# From arrays to arrays is quick, and what is compared there differs by little.
+# Arrays to arrays is fast, and the compared times differ by little.
 ARRAY_ROUNDS = 25
 
 Cases = dict[str, dict[str, Subscription]]
@@ -55,16 +55,16 @@ Works = dict[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Group:
-    """A group to assign, and what it has to take.
+    """A group to assign, and its time limits.
 
     Attributes:
         topics: Number of topics.
         size: Partitions of each.
         members: Number of members.
-        halves: Whether each subscribes to a random half of the topics, otherwise to all.
-        arrays_s: Most seconds from arrays to arrays, if that is limited.
-        dictionaries_s: Most seconds from dictionaries to dictionaries.
-        java_client: Whether Java's cooperative-sticky ends within reasonable time.
+        halves: Whether each member subscribes to a random half of the topics instead of all.
+        arrays_s: Maximum seconds from arrays to arrays, if limited.
+        dictionaries_s: Maximum seconds from dictionaries to dictionaries.
+        java_client: Whether Java's cooperative-sticky ends within a reasonable time.
     """
 
     topics: int
@@ -77,7 +77,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Its name in the report."""
         kind = "halves" if self.halves else "all"
         return f"{self.topics * self.size:,} x {self.members:,}, {kind} of {self.topics}"
 
@@ -87,7 +87,7 @@ class Group:
         return ClusterView({f"topic-{n:04}": self.size for n in range(self.topics)})
 
     def subscription(self, rng: random.Random) -> Subscription:
-        """What one member wants."""
+        """The subscription of one member."""
         names = sorted(self.cluster.partitions)
         some = rng.sample(names, self.topics // 2) if self.halves else names
         return Subscription(topics=frozenset(some))
@@ -104,7 +104,7 @@ GROUPS = (
 
 
 def changes(group: Group) -> Cases:
-    """The group without an assignment, with one, after a member has joined, and after one left."""
+    """Return the group without an assignment, with one, after a join, and after a leave."""
     rng = random.Random(group.topics)
     full = {f"consumer-{n:05}": group.subscription(rng) for n in range(group.members)}
     given = CooperativeStickyAssignor().assign(group.cluster, full)
@@ -118,10 +118,10 @@ def changes(group: Group) -> Cases:
 
 
 def in_turns(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median processor time of each work in milliseconds.
+    """Return the median CPU time of each work in milliseconds.
 
-    They take turns, so that a slow moment of the machine falls on all of them alike, and it is the
-    processor's time because ours has one thread and the machine has others.
+    They take turns, so that a slow phase of the machine affects all of them alike. CPU time is
+    measured because our code has one thread and other programs share the machine.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -172,7 +172,7 @@ def client_of(group: Group, cases: Cases) -> Works:
 
 
 def server_of(group: Group, cases: Cases) -> Works:
-    """Return the coordinator's, by change."""
+    """Return the coordinator's assignment, by change."""
     works: Works = {}
     for change, subscriptions in cases.items():
         members = {
@@ -186,7 +186,7 @@ def server_of(group: Group, cases: Cases) -> Works:
 def in_java(
     java: JavaAssignors | None, group: Group, name: str, subscriptions: Mapping[str, Subscription]
 ) -> float | None:
-    """Return the milliseconds of Kafka's assignor, None where it is left out."""
+    """Return the milliseconds of Kafka's assignor, None if it is left out."""
     if java is None or (name == "cooperative-sticky" and not group.java_client):
         return None
     java.assign(name, group.cluster, subscriptions, rounds=JAVA_ROUNDS)
@@ -194,7 +194,7 @@ def in_java(
 
 
 def missed(group: Group, rows: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    """Name the figures that miss their target."""
+    """Return the figures that miss their target."""
     found = []
     full = rows["full"]["arrays"] or 0.0
     for change, row in rows.items():
@@ -207,14 +207,14 @@ def missed(group: Group, rows: Mapping[str, Mapping[str, float | None]]) -> list
             value = row[column]
             if limit is not None and value is not None and value > 1000 * limit:
                 found.append(f"{group.title}, {change}, {column}: {value:.1f} ms")
-        # A tenth of a millisecond is what the clock and the caches make.
+        # Clock and caches account for a tenth of a millisecond.
         if change in ("joins", "leaves") and (row["arrays"] or 0.0) > full + 0.1:
             found.append(f"{group.title}: {change} takes longer than full")
     return found
 
 
 def memory_mib() -> float:
-    """Return the memory that an assignment of a million partitions takes, in its own process."""
+    """Return the memory for an assignment of a million partitions, measured in a new process."""
     done = subprocess.run(
         [sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True
     )
@@ -222,7 +222,7 @@ def memory_mib() -> float:
 
 
 def print_memory() -> int:
-    """Print how far the process grows from the inputs to the end of an assignment."""
+    """Print the growth of the process from the inputs to the end of an assignment."""
     group = GROUPS[1]
     cases = changes(group)
     before = _resident_mib("VmRSS")
@@ -232,7 +232,7 @@ def print_memory() -> int:
 
 
 def _resident_mib(field: str) -> float:
-    """Return a figure of this process; `getrusage` would count what its parent once had."""
+    """Return this process's memory; `getrusage` would include its parent's former maximum."""
     status = Path("/proc/self/status").read_text()
     return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
@@ -247,7 +247,7 @@ def show(group: Group, rows: Mapping[str, Mapping[str, float | None]]) -> None:
 
 
 def main() -> int:
-    """Measure, print, and say whether every target was reached."""
+    """Measure and print; return 1 if a target was missed."""
     parser = harness.arguments(__doc__ or "", rounds=5)
     parser.add_argument("--without-java", action="store_true", help="only ours")
     parser.add_argument("--memory", action="store_true", help="measure memory in this process")

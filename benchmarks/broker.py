@@ -1,8 +1,9 @@
-"""The embedded broker beside a real Kafka: reading, producing, memory, start-up, idle consumers.
+"""The embedded broker compared with a real Kafka: reading, producing, memory, start-up, idle
+consumers.
 
-Reading: a raw socket fetches 4 MiB at a time and looks at nothing but the batches' headers.
-Producing: librdkafka, acks=all, values of 1 KiB. Both brokers do the same in turn. The rest is of
-ours alone; each figure is how many times better than its target it is, so 1 is enough.
+Reading: a raw socket fetches 4 MiB at a time and checks only the batches' headers. Producing:
+librdkafka, acks=all, values of 1 KiB. Both brokers do the same in turn. The rest is measured only
+on ours; each figure is the factor by which it beats its target, so 1 is enough.
 
 Java and `make test` are needed once, for Kafka's jars.
 
@@ -108,7 +109,7 @@ def read(servers: str, topic: str, end: int) -> int:
 
 
 def whole_batches(data: Buffer) -> memoryview:
-    """Leave out the part of a batch that Kafka may send at the end."""
+    """Return the complete batches, without a partial one that Kafka may send at the end."""
     view, at = memoryview(data), 0
     while at + 12 <= len(view):
         size = 12 + int(struct.unpack_from(">i", view, at + 8)[0])
@@ -177,7 +178,7 @@ def produce_side(name: str, servers: str, count: int) -> harness.Side:
 
 
 def alone(result: harness.Result, folder: Path, rounds: int) -> None:
-    """Measure what needs no comparison: start-up, memory, idle consumers."""
+    """Measure figures without a comparison: start-up, memory, idle consumers."""
     ready, idle = [], []
     for number in range(rounds):
         broker = BrokerProcess(folder / f"start-{number}")
@@ -202,7 +203,7 @@ def alone(result: harness.Result, folder: Path, rounds: int) -> None:
 
 
 def memory_after(broker: BrokerProcess, megabytes: int) -> int:
-    """Bytes the broker has after a topic of that size was written and read."""
+    """Return the broker's memory in bytes after writing and reading a topic of the given size."""
     count, topic = megabytes * MB // len(VALUE), f"large-{megabytes}"
     create(broker.bootstrap_servers, topic)
     fill(broker.bootstrap_servers, topic, count)
@@ -212,7 +213,7 @@ def memory_after(broker: BrokerProcess, megabytes: int) -> int:
 
 
 def idle_cpu(broker: BrokerProcess) -> float:
-    """Part of a core that consumers cost which ask every 500 ms and get nothing."""
+    """Return the share of a core used by consumers that fetch every 500 ms and get nothing."""
     peers = [Peer(broker.bootstrap_servers) for _ in range(IDLE_CONSUMERS)]
     try:
         peers[0].create("idle")

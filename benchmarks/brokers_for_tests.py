@@ -1,8 +1,9 @@
-"""What tests can use as Kafka, beside each other: time until a record is written and read, memory.
+"""Kafka brokers for tests compared: time until a record is written and read, and memory.
 
-Ours in the process of the test, ours as a process, Apache Kafka (one node, options that start fast)
-and librdkafka's mock cluster. Each round starts one of each, writes a record with librdkafka to a
-new topic and reads it. Memory is resident, after that, of processes of their own.
+Our broker in the process of the test, our broker as a process, Apache Kafka (one node, options for
+a fast start) and librdkafka's mock cluster. Each round starts one of each, writes a record with
+librdkafka to a new topic and reads it. Memory is the resident memory of separate processes
+afterwards.
 
 Java and `make test` are needed once, for Kafka's jars.
 
@@ -36,28 +37,28 @@ PATIENCE_S = 60.0
 
 @contextmanager
 def embedded() -> Iterator[dict[str, str]]:
-    """Ours, in this process."""
+    """Run our broker in this process."""
     with EmbeddedBroker() as broker:
         yield {"bootstrap.servers": broker.bootstrap_servers}
 
 
 @contextmanager
 def process() -> Iterator[dict[str, str]]:
-    """Ours, as a process."""
+    """Run our broker as a process."""
     with tempfile.TemporaryDirectory() as folder, KafkaProcess(Path(folder)) as broker:
         yield {"bootstrap.servers": broker.bootstrap_servers}
 
 
 @contextmanager
 def apache() -> Iterator[dict[str, str]]:
-    """Apache Kafka."""
+    """Run Apache Kafka."""
     with tempfile.TemporaryDirectory() as folder, RealKafka(Path(folder)) as kafka:
         yield {"bootstrap.servers": kafka.bootstrap_servers}
 
 
 @contextmanager
 def mock() -> Iterator[dict[str, str]]:
-    """The mock of librdkafka; it lives in the client that asks for it."""
+    """Run librdkafka's mock, which lives in the client that requests it."""
     yield {"test.mock.num.brokers": "1", "bootstrap.servers": "127.0.0.1:1"}
 
 
@@ -70,7 +71,7 @@ SIDES: dict[str, Callable[[], object]] = {
 
 
 def written_and_read(settings: dict[str, str]) -> None:
-    """Write a record and read it; the mock is of one client, so there it is only written."""
+    """Write a record and read it; with the mock, which has one client, only write it."""
     producer = Producer({**settings, "log_level": 0})
     producer.produce("topic", b"value")
     if producer.flush(PATIENCE_S):
@@ -87,7 +88,7 @@ def written_and_read(settings: dict[str, str]) -> None:
 
 
 def children_mb() -> float:
-    """Return the resident megabytes of all processes that this one started."""
+    """Return the resident memory, in megabytes, of all processes that this one started."""
     sizes = [each.memory_info().rss for each in psutil.Process().children(recursive=True)]
     return float(sum(sizes)) / 1e6
 

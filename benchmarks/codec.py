@@ -1,8 +1,9 @@
-"""Messages to bytes and back, beside kio and kafka-python.
+"""Encoding and decoding of messages, compared with kio and kafka-python.
 
-The messages that matter most: a heartbeat, a join answered to the leader of a thousand members, a
-commit of a hundred partitions and a fetch of sixteen. All sides write the same bytes and read them
-to values that they write as the same bytes again; that is checked before anything is timed.
+The most important messages: a heartbeat, the JoinGroup response to the leader of a thousand
+members, a commit of a hundred partitions and a fetch of sixteen. All sides write the same bytes,
+and read them into values that they write as the same bytes again; this is checked before anything
+is timed.
 
     python benchmarks/codec.py [--rounds N] [--json]
 """
@@ -45,7 +46,7 @@ Work = Callable[[], object]
 
 
 def messages() -> list[tuple[str, Message, int, int]]:
-    """Return name, message, version and how often one round repeats it."""
+    """Return name, message, version and the number of repetitions per round."""
     heartbeat = HeartbeatRequest(group_id="delays", generation_id=7, member_id="m" * 40)
     members = tuple(
         JoinGroupResponseMember(member_id=f"consumer-{n}-" + "m" * 36, metadata=bytes(100))
@@ -94,7 +95,7 @@ def messages() -> list[tuple[str, Message, int, int]]:
 
 
 def pairs(message: Message, version: int) -> dict[str, dict[str, Work]]:
-    """Return how each side writes and reads a message; all of them agree on the bytes."""
+    """Return each side's functions to write and read a message; all agree on the bytes."""
     data = bytes(coding.encode(message, version))
     cls = type(message)
     kio_cls = kio_class(cls, version)
@@ -141,11 +142,11 @@ def repeated(work: Work, times: int) -> Work:
 
 
 def nothing(_answer: object) -> None:
-    """Answers were compared before; see `pairs`."""
+    """Check nothing: results were compared before; see `pairs`."""
 
 
 def main() -> int:
-    """Measure, print, and say whether ours is the fastest writer of every message."""
+    """Measure and print; return 1 unless ours writes every message fastest."""
     options = harness.arguments(__doc__ or "").parse_args()
     rows: dict[str, dict[str, float]] = {}
     for title, message, version, repeat in messages():

@@ -1,17 +1,17 @@
-"""Large groups over TCP: the embedded broker on one core beside a real Kafka.
+"""Large groups over TCP: the embedded broker on one core compared with a real Kafka.
 
-The load comes from this process over a few connections, as bare requests: what is measured is the
-coordinator and not a client. Scenarios, each on both brokers:
+The load comes from this process over a few connections, as raw requests: the coordinator is
+measured, not a client. Scenarios, each on both brokers:
 
-- members of one KIP-848 group join at once, heartbeating at most every 100 ms, until each of the
-  10,000 partitions has one owner and nothing is left to give up;
-- the settled members heartbeat as fast as they are answered, on one connection and on eight;
+- members of one KIP-848 group join at once, with heartbeats at most every 100 ms, until each of the
+  10,000 partitions has one owner and no partition remains to be revoked;
+- the settled members send heartbeats as fast as they are answered, on one connection and on eight;
 - commits of 100 partitions;
 - classic members join and sync;
 - a heartbeat of another group while the large one is being assigned.
 
-And on embedded brokers only, one for each size: the processor time of a heartbeat in a group of
-5,000 members over that in one of 100, in turns, for a machine may be faster a minute later.
+And on embedded brokers only, one for each size: the CPU time of a heartbeat in a group of 5,000
+members relative to one in a group of 100, alternating, because the machine's speed varies.
 
     python benchmarks/groups.py [--members N ...] [--without-kafka] [--json]
 """
@@ -76,7 +76,7 @@ CLASSIC_MEMBERS = 500
 COMMIT_PARTITIONS = 100
 STEADY_S = 3.0
 CONNECTIONS = 8
-# What the embedded broker has to reach; Kafka's figures are printed beside it.
+# Targets of the embedded broker; Kafka's figures are printed next to them.
 TARGETS = {1_000: 4.0, 5_000: 20.0}
 HEARTBEATS_TARGET = 6_000
 HEARTBEAT_P99_MS = 50.0
@@ -95,7 +95,7 @@ KAFKA_SETTINGS = {
 
 @dataclass(slots=True)
 class Member:
-    """The least that the consumer protocol asks of a member."""
+    """A minimal member of the consumer protocol."""
 
     group: str
     line: Line
@@ -105,7 +105,7 @@ class Member:
     changed: bool = True
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
-        """Everything to join; the partitions when they changed; else a sign of life."""
+        """Return a join request, the partitions if they changed, or otherwise a plain heartbeat."""
         joining = self.epoch == 0
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group,
@@ -117,7 +117,7 @@ class Member:
         )
 
     async def heartbeat(self) -> None:
-        """Send one heartbeat and take over what the answer says."""
+        """Send one heartbeat and apply its response."""
         request = self.request()
         self.changed = False
         answer: ConsumerGroupHeartbeatResponse = await self.line.ask(request, 1)
@@ -129,12 +129,12 @@ class Member:
             self.changed = True
 
     def partitions(self) -> list[tuple[uuid.UUID, int]]:
-        """What it owns."""
+        """The partitions that it owns."""
         return [(topic.topic_id, number) for topic in self.owned for number in topic.partitions]
 
 
 async def keep_alive(member: Member, stop: asyncio.Event) -> None:
-    """Heartbeat at most every 100 ms until told to stop."""
+    """Send heartbeats at most every 100 ms until stopped."""
     while not stop.is_set():
         begun = time.perf_counter()
         await member.heartbeat()
@@ -142,7 +142,7 @@ async def keep_alive(member: Member, stop: asyncio.Event) -> None:
 
 
 def is_stable(members: Sequence[Member]) -> bool:
-    """Whether every partition has its one owner, who has said so, at one epoch."""
+    """Whether every partition has one owner that has confirmed it, at one epoch."""
     if len({member.epoch for member in members}) > 1 or any(m.changed for m in members):
         return False
     counts = Counter(each for member in members for each in member.partitions())
@@ -173,8 +173,8 @@ class Steady(NamedTuple):
 
     Attributes:
         rate: Heartbeats per second.
-        p99_ms: How long all but one in a hundred of them waited at most.
-        cost_us: Processor time of the broker for one of them.
+        p99_ms: The 99th percentile of their response times.
+        cost_us: CPU time of the broker per heartbeat.
     """
 
     rate: float
@@ -183,13 +183,13 @@ class Steady(NamedTuple):
 
 
 def processor_s(broker: psutil.Process) -> float:
-    """Processor time that the broker has taken so far."""
+    """Return the CPU time that the broker has used so far."""
     times = broker.cpu_times()
     return float(times.user + times.system)
 
 
 async def steady(members: Sequence[Member], connections: int, broker: psutil.Process) -> Steady:
-    """Heartbeat as fast as answers come for a while."""
+    """Send heartbeats as fast as responses arrive, for a while."""
     waits: list[float] = []
     taken = processor_s(broker)
     end = time.perf_counter() + STEADY_S
@@ -202,7 +202,7 @@ async def steady(members: Sequence[Member], connections: int, broker: psutil.Pro
             number += 1
 
     lines = [members[0].line] if connections == 1 else sorted({m.line for m in members}, key=id)
-    # eight requests under way on each connection
+    # eight requests in flight on each connection
     groups = [
         [m for m in members if m.line is line][part::8] for line in lines for part in range(8)
     ]
@@ -213,7 +213,7 @@ async def steady(members: Sequence[Member], connections: int, broker: psutil.Pro
 
 
 async def commits(servers: str) -> float:
-    """Commit 100 partitions again and again, eight requests under way; return commits/s."""
+    """Commit 100 partitions repeatedly, with eight requests in flight; return commits/s."""
     line = await Line.connect(servers)
     offsets = tuple(
         OffsetCommitRequestPartition(
@@ -240,7 +240,7 @@ async def commits(servers: str) -> float:
 
 
 class ClassicGroup:
-    """Classic members, each on a connection of its own, joining until they share a generation."""
+    """Classic members, each on its own connection, joining until they share a generation."""
 
     def __init__(self, servers: str, count: int) -> None:
         """Let `count` members use one group."""
@@ -276,7 +276,7 @@ class ClassicGroup:
                 await self._stay(line, member_id, joined.generation_id)
 
     async def _stay(self, line: Line, member_id: str, generation: int) -> None:
-        """Heartbeat until the group rebalances or all have settled."""
+        """Send heartbeats until the group rebalances or all have settled."""
         mine = self._generations
         if len(mine) == self._count and len(set(mine.values())) == 1:
             self._settled.set()
@@ -314,7 +314,7 @@ class ClassicGroup:
 
 
 async def coordinator_ready(servers: str) -> None:
-    """Return once the broker coordinates groups in every partition of its offsets topic."""
+    """Wait until the broker coordinates groups in every partition of its offsets topic."""
     line = await Line.connect(servers)
     for number in range(200):
         group = f"warm-{number}"
@@ -329,10 +329,10 @@ async def coordinator_ready(servers: str) -> None:
 
 
 class Bystander:
-    """The one member of another group, in a process of its own: this one is busy with its load."""
+    """The only member of another group, in a separate process: this one is busy with the load."""
 
     def __init__(self, servers: str) -> None:
-        """Let it heartbeat until `longest_wait_ms` is asked for."""
+        """Let it send heartbeats until `longest_wait_ms` is called."""
         spawn = multiprocessing.get_context("spawn")
         self._stop = spawn.Event()
         self._longest = spawn.Value("d", 0.0)
@@ -343,14 +343,14 @@ class Bystander:
         ready.wait()
 
     def longest_wait_ms(self) -> float:
-        """Stop, and return the longest time that an answer took."""
+        """Stop, and return the longest response time."""
         self._stop.set()
         self._process.join()
         return float(self._longest.value) * 1000
 
 
 def stand_by(servers: str, ready: Event, stop: Event, longest: Synchronized[float]) -> None:
-    """Be the other group's member: heartbeat every 10 ms and note the longest wait."""
+    """Be the other group's member: send a heartbeat every 10 ms and record the longest wait."""
 
     async def heartbeats() -> None:
         line = await Line.connect(servers)
@@ -393,7 +393,7 @@ async def measure(servers: str, sizes: Sequence[int], broker: psutil.Process) ->
 
 
 def growth_name(connections: int) -> str:
-    """What the figure of `growth` is called."""
+    """Return the name of the figure of `growth`."""
     return f"processor time with {MANY} members over {FEW}, {connections} connections"
 
 
@@ -419,7 +419,7 @@ async def growth(few: BrokerProcess, many: BrokerProcess) -> dict[str, float]:
 
 
 def targets(found: dict[str, float], sizes: Sequence[int]) -> dict[str, bool]:
-    """Which figures of the embedded broker have a target, and whether it is reached."""
+    """Return the figures of the embedded broker with a target, and whether each is reached."""
     fast = f"heartbeats/s, 1000 members, {CONNECTIONS} connections"
     reached = {
         f"{count} members stable, s": found[f"{count} members stable, s"] <= target
@@ -443,7 +443,7 @@ def targets(found: dict[str, float], sizes: Sequence[int]) -> dict[str, bool]:
 
 
 def create_topics(servers: str) -> None:
-    """Create what all groups read."""
+    """Create the topics that all groups read."""
     with Peer(servers) as peer:
         for topic in TOPICS:
             peer.create(topic, PARTITIONS_EACH)
@@ -464,7 +464,7 @@ def in_turns(folder: str) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, and say whether every target was reached."""
+    """Measure and print; return 1 if a target was missed."""
     parser = argparse.ArgumentParser(description="Large groups over TCP.")
     parser.add_argument("--members", type=int, nargs="+", default=[100, 1_000, 5_000])
     parser.add_argument("--without-kafka", action="store_true", help="only ours, for profiling")

@@ -1,8 +1,8 @@
-"""What the benchmarks share: both sides in one run, in turn, and medians.
+"""Shared parts of the benchmarks: both sides in one run, in turn, and medians.
 
-A figure from another day or another machine is no comparison. So every benchmark runs what it
-measures and what it compares with alternately in one process, at least five rounds, and reports the
-median of each and of their ratio round by round.
+A figure from another day or machine is not comparable. So every benchmark alternates between the
+measured code and its peers in one process, for at least five rounds, and reports the median of
+each, and of their ratio round by round.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Side:
     """One thing to measure.
 
     Attributes:
-        name: What it is called in the report.
-        run: Does the work once; what it returns is what `check` gets.
-        units: Records (or whatever `Benchmark.unit` says) one run handles.
-        check: Raises when the answer is wrong. It is called after every run, outside of the time.
-        seconds: Finds in the answer how long the work took, where the run is another process that
-            measures itself: its start does not count.
+        name: Its name in the report.
+        run: Does the work once; its result is passed to `check`.
+        units: Records (or other units, see `Benchmark.unit`) that one run handles.
+        check: Raises if the result is wrong. It is called after every run and is not timed.
+        seconds: Gets the duration from the result if the run is another process that measures
+            itself, so that its start does not count.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Result:
     """The rates of all sides, one for each round.
 
     Attributes:
-        unit: What is counted, per second.
+        unit: The unit that is counted per second.
         rates: For each side, units per second in each round.
-        targets: Name of a figure to what it has to reach.
-        limits: Name of a figure to what it must not exceed.
-        figures: Name of a figure to its value.
+        targets: The minimum of a figure, by name.
+        limits: The maximum of a figure, by name.
+        figures: The value of a figure, by name.
     """
 
     unit: str
@@ -64,22 +64,22 @@ class Result:
         return statistics.median(self.rates[side])
 
     def ratio(self, side: str, other: str) -> float:
-        """Return the median over the rounds of how many times faster `side` was than `other`."""
+        """Return the median over the rounds of the speed of `side` relative to `other`."""
         pairs = zip(self.rates[side], self.rates[other], strict=True)
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
     def expect(self, name: str, value: float, target: float) -> None:
-        """Record a figure and what it has to reach."""
+        """Record a figure and its minimum."""
         self.figures[name] = value
         self.targets[name] = target
 
     def limit(self, name: str, value: float, most: float) -> None:
-        """Record a figure and what it must not exceed."""
+        """Record a figure and its maximum."""
         self.figures[name] = value
         self.limits[name] = most
 
     def note(self, name: str, value: float) -> None:
-        """Record a figure that is not judged."""
+        """Record a figure without a target."""
         self.figures[name] = value
 
     @property
@@ -105,7 +105,7 @@ def measure(sides: Sequence[Side], rounds: int, unit: str) -> Result:
     for side in sides:
         side.check(side.run())
     for number in range(rounds):
-        # whoever comes second finds the processor warm: take turns at that too
+        # the second side finds warm caches, so alternate the order too
         for side in sides if number % 2 == 0 else reversed(sides):
             rates[side.name].append(_rate(side))
     return Result(unit, rates)
@@ -133,7 +133,7 @@ def arguments(description: str, rounds: int = 7) -> argparse.ArgumentParser:
 
 
 def report(title: str, result: Result, as_json: bool) -> int:
-    """Print the figures; return the exit code, 1 when a target was missed."""
+    """Print the figures; return the exit code, 1 if a target was missed."""
     if as_json:
         print(json.dumps(_as_dict(title, result)))
     else:

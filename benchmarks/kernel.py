@@ -1,8 +1,8 @@
-"""Record batches to Arrow columns on one core, beside aiokafka's Cython parser.
+"""Record batches to Arrow columns on one core, compared with aiokafka's Cython parser.
 
-Values of 60 to 140 bytes, keys of 4 to 16, uncompressed batches of 1 MiB, CRC checked by both; ours
-makes all eight columns, theirs one object per record. Before anything is timed the columns are
-compared with the reference decoder of the tests, row by row.
+Values of 60 to 140 bytes, keys of 4 to 16, uncompressed batches of 1 MiB, CRC checked by both; our
+code produces all eight columns, theirs one object per record. Before anything is timed, the columns
+are compared with the reference decoder of the tests, row by row.
 
     python benchmarks/kernel.py [--records N] [--codec zstd] [--headers] [--rounds N] [--json]
 """
@@ -47,7 +47,7 @@ def make_batches(records: int, codec: Compression, headers: bool) -> bytes:
     return b"".join(batches)
 
 
-# Ours is repeated, so that a round of either side takes about as long and meets the same weather.
+# Ours is repeated, so that a round of either side takes about as long, under the same conditions.
 REPEAT = 8
 
 
@@ -69,7 +69,7 @@ def theirs(data: bytes) -> int:
 
 
 def expected_columns(plain: bytes) -> dict[str, list[object]]:
-    """Return the columns as the reference decoder has them."""
+    """Return the columns of the reference decoder."""
     rows = reference.decode(plain)
     records = [row.record for row in rows]
     headers = [[{"key": k, "value": v} for k, v in r.headers] or None for r in records]

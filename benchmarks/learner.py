@@ -1,10 +1,11 @@
-"""For how long a partition is not processed when an instance is added, by the size of its state.
+"""The time for which a partition is not processed when an instance is added, by state size.
 
-On a real Kafka: an application counts by key, with its state in RocksDB, 8 partitions, constant
+On a real Kafka, an application counts by key, with its state in RocksDB, 8 partitions and constant
 input. One instance counts all keys; then a second one is added. The pause of a partition is the
-longest time between two of its live records. Three ways, each with each number of keys: kohort with
-learners; kohort where a task moves first and is replayed by its new owner; Quix Streams, whose new
-owner replays. `--quix PYTHON` names a Python that has it (`pip install quixstreams`).
+longest time between two of its live records. Three variants, each with each number of keys: kohort
+with learners; kohort where a task moves first and is replayed by its new owner; Quix Streams, in
+which the new owner replays. `--quix PYTHON` names a Python with Quix Streams (`pip install
+quixstreams`).
 
     python benchmarks/learner.py [--keys 100000 4000000] [--rate 400] [--quix PYTHON] [--json]
 """
@@ -38,14 +39,14 @@ PARTITIONS = 8
 BATCH = 100_000
 TICK_S, LONG_S = 0.02, 1_200.0
 CALM_S = 5.0
-# A live record is noted so long after it was sent at most, once all is caught up.
+# Maximum time from sending a live record to recording it, once instances have caught up.
 NEAR_S = 1.0
 PAUSE_MS = 500.0
 WORKER = ROOT / "benchmarks" / "learner_worker.py"
 
 
 class Instances:
-    """Processes of one application, and the live records that they have noted."""
+    """Processes of one application, and the live records that they have recorded."""
 
     def __init__(self, kind: str, python: str, address: str, topic: str, folder: Path) -> None:
         self._command = [python, str(WORKER), kind, address, topic, str(folder)]
@@ -60,14 +61,14 @@ class Instances:
             )
 
     def noted(self, name: str) -> list[tuple[float, int]]:
-        """Time and partition of each live record of an instance."""
+        """Return time and partition of each live record of an instance."""
         path = self._folder / f"{name}.live"
         lines = path.read_text().splitlines() if path.exists() else []
         pairs = [line.split() for line in lines]
         return [(float(at), int(value)) for at, value in pairs if value != FILLING.decode()]
 
     def began(self, name: str) -> float | None:
-        """When an instance counted its first record; None: it has not yet."""
+        """Return when an instance counted its first record; None: not yet."""
         path = self._folder / f"{name}.live"
         words = path.read_text().split() if path.exists() else []
         return float(words[0]) if words else None
@@ -130,7 +131,7 @@ def load(address: str, topic: str, keys: int, rate: int) -> Iterator[None]:
 
 
 def until(holds: Callable[[], bool], what: str, instances: Instances) -> None:
-    """Wait until it is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + LONG_S
     while not holds():
         instances.check()
@@ -186,7 +187,7 @@ def pauses_ms(noted: list[tuple[float, int]]) -> dict[int, float]:
 
 
 def main() -> int:
-    """Measure all ways with all numbers of keys; exit with 1 where learners pause too long."""
+    """Measure all variants with all numbers of keys; exit with 1 if learners pause too long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, nargs="+", default=[100_000, 4_000_000])
     parser.add_argument("--rate", type=int, default=400, help="live records per second")

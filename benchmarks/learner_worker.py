@@ -2,8 +2,9 @@
 
     learner_worker.py kohort|waits|quix ADDRESS TOPIC FOLDER NAME
 
-`waits` is kohort where a task moves before its learner has replayed anything. Each live record is
-noted in FOLDER/NAME.live with the time when it was counted and its partition. SIGTERM ends it.
+`waits` is kohort with tasks that move before their learner has replayed anything. Each live record
+is recorded in FOLDER/NAME.live with the time when it was counted and its partition. SIGTERM ends
+the process.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FILLING = b"f"
 
 
 def noting(path: Path) -> Callable[[bytes], None]:
-    """Return what notes a record: live ones have their partition as value, the first is noted."""
+    """Return a function that notes the first record, and live ones with their partition."""
     out = path.open("a", buffering=1)
     began = False
 

@@ -1,4 +1,4 @@
-"""A pipelined connection for benchmarks that ask thousands of questions a second."""
+"""A pipelined connection for benchmarks that send thousands of requests per second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LENGTH = struct.Struct(">i")
 
 
 class Line(asyncio.Protocol):
-    """One connection; any number of requests may be under way, answers come in their order."""
+    """One connection; any number of requests may be in flight, and responses arrive in order."""
 
     def __init__(self) -> None:
         """Use `connect`."""
@@ -33,11 +33,11 @@ class Line(asyncio.Protocol):
         return line
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand out the answers that are complete."""
+        """Pass complete responses to their waiters."""
         self._rest += data
         at = 0
         view = memoryview(self._rest)
@@ -52,13 +52,13 @@ class Line(asyncio.Protocol):
         del self._rest[:at]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail whoever still waits."""
+        """Fail all pending requests."""
         for _, _, future in self._waiting:
             if not future.done():
                 future.set_exception(exc or ConnectionError("the broker closed the connection"))
 
     def ask(self, request: Request[R], version: int) -> asyncio.Future[R]:
-        """Send a request; the future gets its answer."""
+        """Send a request; the future gets its response."""
         assert self._transport is not None
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting.append((apis.response_class(request.api_key), version, future))

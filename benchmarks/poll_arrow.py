@@ -1,10 +1,10 @@
-"""Consuming from a real Kafka: `poll_arrow` beside aiokafka, kafka-python and Java's consumer.
+"""Consuming from a real Kafka: `poll_arrow` compared with aiokafka, kafka-python and Java.
 
-Each reads the same topic from its start in a group of its own, with Kafka's default settings, which
-all of them share: a MiB of each partition in an answer, the CRC checked. Ours gives columns of
-every record; `getmany` and `poll` give objects; Java's is Kafka's own `ConsumerPerformance`, which
-counts records and measures itself without its start. kafka-python reads a tenth, or a round would
-take a minute.
+Each reads the same topic from its start in a separate group, with Kafka's default settings, which
+all of them share: one MiB of each partition in a response, CRC checked. Ours returns columns of
+every record; `getmany` and `poll` return objects; Java's is Kafka's own `ConsumerPerformance`,
+which counts records and measures itself without its start. kafka-python reads a tenth, because a
+round would otherwise take a minute.
 
     python benchmarks/poll_arrow.py [--records N] [--partitions N] [--rounds N] [--json]
 """
@@ -48,7 +48,7 @@ TARGETS = {AIOKAFKA: 8, KAFKA_PYTHON: 30, JAVA: 1.5}
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What was read: how many records, and how many bytes their values have."""
+    """Number of records read, and of bytes in their values."""
 
     records: int
     value_bytes: int
@@ -145,7 +145,7 @@ def kafka_python(bootstrap: str, records: int) -> Total:
 
 
 def java(bootstrap: str, records: int, properties: Path) -> dict[str, float]:
-    """Run Kafka's own measurement; return the figures of its last line by their names."""
+    """Run Kafka's own measurement; return the figures of its last line by name."""
     command = java_command(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", TOPIC, "--num-records", str(records)),
@@ -164,7 +164,7 @@ def java(bootstrap: str, records: int, properties: Path) -> dict[str, float]:
 
 @contextmanager
 def embedded_broker(data: Path) -> Iterator[str]:
-    """Run our broker as a process, as the other one is; yields where it listens."""
+    """Run our broker as a process, like the other one; yield its address."""
     command = [sys.executable, "-m", "kohort.broker", "--data", str(data)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -175,7 +175,7 @@ def embedded_broker(data: Path) -> Iterator[str]:
 
 
 def expect(total: Total) -> harness.Check:
-    """Return what raises unless all was read."""
+    """Return a check that all records were read."""
 
     def check(answer: object) -> None:
         if answer != total:
@@ -185,7 +185,7 @@ def expect(total: Total) -> harness.Check:
 
 
 def check_java(records: int) -> harness.Check:
-    """Return what raises unless Java has read all records."""
+    """Return a check that Java has read all records."""
 
     def check(answer: object) -> None:
         assert isinstance(answer, dict)
@@ -196,13 +196,13 @@ def check_java(records: int) -> harness.Check:
 
 
 def java_seconds(answer: object) -> float:
-    """Return how long Java read, without its start."""
+    """Return the seconds that Java read, without its start."""
     assert isinstance(answer, dict)
     return float(answer["fetch.time.ms"]) / 1000
 
 
 def run(options: argparse.Namespace, folder: Path) -> harness.Result:
-    """Measure everybody, on one broker or two."""
+    """Measure all sides, on one broker or two."""
     records, tenth = options.records, options.records // 10
     everything = expect(Total(records, records * VALUE_BYTES))
     part = expect(Total(tenth, tenth * VALUE_BYTES))
@@ -239,7 +239,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--partitions", type=int, default=4)
     options = parser.parse_args()
-    # What other people's clients warn about is not what is measured here.
+    # Warnings of other clients are irrelevant here.
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         result = run(options, Path(folder))

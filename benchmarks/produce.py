@@ -1,10 +1,10 @@
-"""Producing small records, beside librdkafka, kafka-python and Java's ProducerPerformance.
+"""Producing small records, compared with librdkafka, kafka-python and Java's ProducerPerformance.
 
-Each side sends keyed records of 100 bytes to a topic of its own: idempotent, acks=all, linger 5 ms,
+Each side sends keyed records of 100 bytes to a separate topic: idempotent, acks=all, linger 5 ms,
 everything else at its defaults; the time runs from the first record to the last acknowledgement.
-After every run the topic's end offsets say whether each record is there once. Java's tool sends
-records without keys, because it knows no other, and measures itself. kafka-python sends fewer
-records, because it takes long.
+After every run the topic's end offsets show whether each record was stored once. Java's tool can
+only send records without keys, and measures itself. kafka-python sends fewer records, because it is
+slow.
 
 Java and `make test` are needed once, for Kafka's jars; without Java only the embedded broker is
 measured.
@@ -44,7 +44,7 @@ VALUE = bytes(100)
 KEYS = [b"key-%d" % number for number in range(10_007)]
 KAFKA_JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")
 KAFKA, EMBEDDED = "Kafka", "embedded"
-# kafka-python sends so many times fewer records.
+# kafka-python sends fewer records by this factor.
 FEWER = 20
 _JAVA_RATE = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec")
 
@@ -56,7 +56,7 @@ class Place:
     """A broker to produce to.
 
     Attributes:
-        name: What it is called in the report.
+        name: Its name in the report.
         servers: Its address.
     """
 
@@ -103,7 +103,7 @@ def with_kafka_python(servers: str, topic: str, count: int) -> None:
 
 
 def with_java(servers: str, topic: str, count: int) -> float:
-    """Return the seconds that the tool says it took."""
+    """Return the seconds that the tool reports."""
     settings = [f"bootstrap.servers={servers}", "acks=all", "linger.ms=5"]
     command = java_command(
         "org.apache.kafka.tools.ProducerPerformance",
@@ -135,7 +135,7 @@ class Counted:
         self._seen = 0
 
     def grew_by(self, count: int) -> None:
-        """Raise unless there are so many records more than last time."""
+        """Raise unless this many records were added since the last call."""
         end = sum(
             self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=30)[1]
             for number in range(PARTITIONS)
@@ -146,7 +146,7 @@ class Counted:
 
 
 def side(place: Place, name: str, send: Send, count: int) -> harness.Side:
-    """Return what measures one client at one broker."""
+    """Return the side for one client at one broker."""
     topic = re.sub(r"\W", "-", f"{name}-{place.name}")
     counted = Counted(place, topic)
     return harness.Side(
@@ -159,7 +159,7 @@ def side(place: Place, name: str, send: Send, count: int) -> harness.Side:
 
 
 def send_part(result: harness.Result, places: list[Place], count: int, rounds: int) -> None:
-    """Measure `send`, one record a call."""
+    """Measure `send` with one record per call."""
     for place in places:
         sides = [
             side(place, "kohort", with_kohort, count),
@@ -174,7 +174,7 @@ def send_part(result: harness.Result, places: list[Place], count: int, rounds: i
             result.expect("send, times librdkafka", ratio, 1)
 
 
-# What is measured, each by a function of the same arguments.
+# The parts of the benchmark, functions with the same arguments.
 PARTS = {"send": send_part, "send_arrow": arrow_part}
 
 

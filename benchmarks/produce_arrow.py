@@ -1,11 +1,11 @@
-"""The part of produce.py about `send_arrow`, beside ready batches over a raw socket.
+"""The part of produce.py about `send_arrow`, compared with ready batches over a raw socket.
 
-Everything goes to the embedded broker in a process of its own, to a new topic each time. The raw
-socket sends requests that were made before, five of them under way as `send_arrow` has: that is
-what the broker takes.
+Everything goes to the embedded broker in a separate process, to a new topic each time. The raw
+socket sends ready-made requests, five of them in flight like `send_arrow`: this is the maximum that
+the broker can take.
 
-`send_arrow` counts twice: by the clock, and by the processor time of this process, which is how
-many records one core of a client manages while the broker has the other.
+`send_arrow` is measured twice: in wall-clock time, and in CPU time of this process, which shows how
+many records one core of a client handles while the broker has the other core.
 
     python benchmarks/produce.py --part send_arrow
 """
@@ -61,12 +61,12 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a run took.
+    """The result of a run.
 
     Attributes:
         topic: Where the records went.
-        seconds: By the clock, or of processor time where that is what counts.
-        records: How many were acknowledged.
+        seconds: Wall-clock time, or CPU time if that is measured.
+        records: Number of acknowledged records.
     """
 
     topic: str
@@ -84,7 +84,7 @@ def send_arrow(servers: str, topic: str, table: pa.RecordBatch, clock: Callable[
 
 
 def requests_of(table: pa.RecordBatch) -> list[tuple[int, bytes]]:
-    """Return a batch of each request, and its partition."""
+    """Return a batch for each request, and its partition."""
     columns = open_columns(table, 0)
     groups = Groups(columns, 0, table.num_rows, PARTITIONS, 0, BATCH_BYTES)
     batches = []
@@ -96,7 +96,7 @@ def requests_of(table: pa.RecordBatch) -> list[tuple[int, bytes]]:
 
 
 def replay(servers: str, topic: str, batches: list[tuple[int, bytes]], records: int) -> Done:
-    """Send requests that are ready, and look at nothing of the answers but their errors."""
+    """Send ready-made requests, and check only the errors in the responses."""
     frames = [
         frame.encode_request(
             ProduceRequest(
@@ -134,7 +134,7 @@ def _check_answer(answer: bytes) -> None:
 
 
 class FreshTopics:
-    """Makes a topic for each run, counts its records and deletes it.
+    """Creates a topic for each run, counts its records and deletes it.
 
     Args:
         servers: The broker.
@@ -152,7 +152,7 @@ class FreshTopics:
         return name
 
     def check(self, done: Done, count: int) -> None:
-        """Raise unless the topic has so many records."""
+        """Raise unless the topic has this many records."""
         ends = [
             self._consumer.get_watermark_offsets(TopicPartition(done.topic, number), timeout=30)[1]
             for number in range(PARTITIONS)
@@ -163,7 +163,7 @@ class FreshTopics:
 
 
 def arrow_part(result: harness.Result, places: Sequence[Place], count: int, rounds: int) -> None:
-    """Measure `send_arrow`, one call for twice as many records."""
+    """Measure `send_arrow`, with one call for twice as many records."""
     servers = places[-1].servers
     rows = 2 * count
     values = pa.array([bytes(VALUE_BYTES)] * rows, pa.binary())
@@ -192,7 +192,7 @@ def arrow_part(result: harness.Result, places: Sequence[Place], count: int, roun
     ]
     measured = harness.measure(sides, rounds, "records")
     result.rates.update(measured.rates)
-    # whichever is less: five million records, or six tenths of what is ready before
+    # whichever is less: five million records, or six tenths of the ready batches
     target = min(5.0, 0.6 * measured.median(RAW) / 1e6)
     result.expect("send_arrow, million/s of a core", measured.median(CPU) / 1e6, target)
     result.expect("send_arrow keyed, million/s of a core", measured.median(KEYED_CPU) / 1e6, target)

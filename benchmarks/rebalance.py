@@ -1,18 +1,19 @@
-"""What a rebalance costs: how long nobody is handed the records of a partition.
+"""The cost of a rebalance: the time during which no member gets the records of a partition.
 
-32 partitions get 25 records a second each. Four members read them; then, again and again, one more
-joins and one leaves, one is killed and another joins, and one is restarted. For each step two
-figures, in milliseconds: the longest pause of a partition that stayed where it was, the worst of
-all tries; and the longest pause of one that moved, the median of the tries and from which to which.
-Every client has the same session time-out (6 s), heartbeat interval (1 s) and poll time-out
-(100 ms), on a real Kafka and on the embedded broker. Kafka's own, in Java, runs where a JDK and
-Kafka's jars are present; where a process takes longer to start, a restart takes longer.
+32 partitions get 25 records per second each. Four members read them; then, repeatedly, one more
+joins and one leaves, one is killed and another joins, and one is restarted. For each step there are
+two figures, in milliseconds: the longest pause of a partition that stayed, the worst of all trials;
+and the longest pause of one that moved, as the median and the range of the trials. Every client has
+the same session timeout (6 s), heartbeat interval (1 s) and poll timeout (100 ms), on a real Kafka
+and on the embedded broker. Kafka's own client, in Java, runs if a JDK and Kafka's jars are present;
+the longer a process takes to start, the longer a restart takes.
 
-How long a member that is killed is missed depends on how old its last heartbeat was, and when the
-others hear of it on when theirs are due. So there are several tries, which begin at moments spread
-evenly over the heartbeat interval, counted from the last change of an owner; some clients begin
-their intervals there. To have enough tries in the time, three groups of the same client run at once
-on the same topic; they change one after the other, for a process that starts takes a whole core.
+How soon a killed member is missed depends on the age of its last heartbeat, and when the others
+learn of it depends on when their heartbeats are due. So there are several trials, which begin at
+times spread evenly over the heartbeat interval, counted from the last change of an owner, where
+some clients begin their intervals. To get enough trials in the available time, three groups of the
+same client run at once on the same topic; they change one after the other, because a starting
+process takes a whole core.
 
     python benchmarks/rebalance.py [--client NAME ...] [--cycle NAME ...] [--rounds N]
                                    [--without-kafka] [--without-embedded] [--json]
@@ -54,7 +55,7 @@ from tests.system.kafka.assignors.driver import tool  # noqa: E402  # as above
 
 MEMBER = Path(__file__).with_name("rebalance_member.py")
 JAVA_MEMBER = Path(__file__).with_name("RebalanceMember.java")
-# Twelve run at once, and what matters is how soon they do.
+# Twelve run at once, and their start should be fast.
 JAVA_OPTIONS = (
     "-Xmx128m",
     "-Xshare:auto",
@@ -65,8 +66,8 @@ JAVA_OPTIONS = (
 PARTITIONS = 32
 PAUSE_S = 0.04
 CALM_S = 2.0
-# A topic of Apache Kafka falters once, about two seconds after it was made, whoever reads it. There
-# is nothing to wait for that would show that this is over but its age.
+# A topic of Apache Kafka stalls once, about two seconds after its creation, for every reader. Only
+# the topic's age shows that this is over.
 NEW_TOPIC_S = 4.0
 START_S = 1.5
 DEADLINE_S = 60.0
@@ -89,7 +90,7 @@ HEARTBEAT_S = 1.0
 GROUPS = 3
 ROUNDS = 2
 STEPS = ("join", "leave", "kill", "restart")
-# What leaves a group of four behind.
+# Cycles after which a group has four members again.
 CYCLES = {"join": ("join", "leave"), "kill": ("kill", "join"), "restart": ("restart",)}
 KAFKA_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -106,16 +107,16 @@ EMBEDDED_SETTINGS = (
 )
 
 
-# Of the groups that run at once.
+# Number of groups that run at once.
 _turn = threading.Lock()
 
 
 class UnsettledError(Exception):
-    """The members of a group did not come to share the partitions out."""
+    """The members of a group did not settle on an assignment."""
 
 
 class Pauses(NamedTuple):
-    """The longest pauses of one try, in milliseconds: of what stayed, and of what moved."""
+    """The longest pauses of one trial, in ms: of partitions that stayed, and that moved."""
 
     stayed: float
     moved: float
@@ -123,14 +124,14 @@ class Pauses(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A member was handed records of a partition."""
+    """A member got records of a partition."""
 
     at_ms: float
     member: int
 
 
 class Member:
-    """A consumer in a process of its own; what it reports goes into `deliveries`."""
+    """A consumer in a separate process; its reports go into `deliveries`."""
 
     def __init__(self, number: int, command: list[str], seen: Mapping[int, list[Delivery]]) -> None:
         """Start it."""
@@ -149,9 +150,9 @@ class Member:
             self._seen[int(partition)].append(Delivery(float(at_ms), self._number))
 
     def end(self, how: signal.Signals) -> None:
-        """Stop it and wait for its end: that of its output, which shows at once.
+        """Stop it and wait for the end of its output, which is detected at once.
 
-        `Popen.wait` looks for it at moments that are up to 50 ms apart.
+        `Popen.wait` only checks up to every 50 ms.
         """
         self.process.send_signal(how)
         self._thread.join(DEADLINE_S)
@@ -159,10 +160,10 @@ class Member:
 
 
 class Group:
-    """The members of one group, and what they were handed."""
+    """The members of one group, and the records that they got."""
 
     def __init__(self, command: Sequence[str], servers: str, topic: str) -> None:
-        """Make a group without members; `command` starts one of its kind."""
+        """Create a group without members; `command` starts a member."""
         self._command = [*command, servers, f"group-{uuid.uuid4().hex}", topic]
         self._members: dict[int, Member] = {}
         self._started = 0
@@ -187,10 +188,10 @@ class Group:
         self._members.pop(oldest).end(how)
 
     def settle(self) -> None:
-        """Return when for a while every partition was read by one member, and every member reads.
+        """Wait until, for a while, every partition is read by one member, and every member reads.
 
         Raises:
-            UnsettledError: That did not happen in time.
+            UnsettledError: The group did not settle in time.
         """
         end = time.time() + DEADLINE_S
         owners: list[set[int]] = []
@@ -215,9 +216,9 @@ class Group:
         """Make a change; return the longest pauses.
 
         Args:
-            change: Does it.
-            phase_s: When to do it: a multiple of the heartbeat interval and so much after the last
-                change of an owner.
+            change: Makes the change.
+            phase_s: When to make it: this long, plus a multiple of the heartbeat interval, after
+                the last change of an owner.
         """
         with _turn:
             time.sleep((phase_s - (time.time() - self._settled_s)) % HEARTBEAT_S)
@@ -244,7 +245,7 @@ class Group:
 
 
 def _owned_since(deliveries: Sequence[Delivery]) -> float:
-    """Return when the present owner of a partition was first handed its records."""
+    """Return when the current owner of a partition first got its records."""
     owner = deliveries[-1].member
     own = takewhile(lambda delivery: delivery.member == owner, reversed(deliveries))
     return min(delivery.at_ms for delivery in own)
@@ -267,7 +268,7 @@ class Source:
     """Produces to every partition at a steady pace, on a thread."""
 
     def __init__(self, servers: str, topic: str) -> None:
-        """Be ready to start."""
+        """Prepare to start."""
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 0})
         self._topic = topic
         self._done = threading.Event()
@@ -294,16 +295,16 @@ Costs = dict[str, Tries]
 
 
 def has_java() -> bool:
-    """Say whether Kafka's own client can be compiled here."""
+    """Return whether Kafka's own client can be compiled here."""
     return bool(shutil.which(tool("javac"))) and KAFKA_LIBS.exists()
 
 
 def commands_of(kinds: Iterable[str], folder: Path) -> dict[str, list[str]]:
-    """Return what starts a member of each kind, but for servers, group and topic.
+    """Return the command of each kind of member, without servers, group and topic.
 
     Args:
-        kinds: Those that are measured.
-        folder: Where the class of Kafka's own goes; it is compiled if one of them needs it.
+        kinds: The measured kinds.
+        folder: Folder for the class of Kafka's own client, which is compiled if needed.
     """
     commands = {kind: [sys.executable, str(MEMBER), kind] for kind in kinds}
     java = [kind for kind in commands if kind.startswith("java ")]
@@ -342,7 +343,7 @@ def tries(command: Sequence[str], servers: str, cycles: Sequence[str], rounds: i
 def costs_of(
     commands: Mapping[str, Sequence[str]], servers: str, cycles: Sequence[str], rounds: int
 ) -> tuple[Costs, dict[str, str]]:
-    """Measure kinds of clients; return their costs, and what kept others from having any."""
+    """Measure kinds of clients; return their costs, and the errors of those without any."""
     costs: Costs = {}
     unsettled: dict[str, str] = {}
     for kind, command in commands.items():
@@ -355,21 +356,21 @@ def costs_of(
 
 
 def stayed(pauses: Sequence[Pauses]) -> float:
-    """Return the longest pause of what stayed, the worst of all tries."""
+    """Return the longest pause of partitions that stayed, the worst of all trials."""
     return max(each.stayed for each in pauses)
 
 
 def moved(pauses: Sequence[Pauses]) -> float:
-    """Return the longest pause of what moved, the median of all tries."""
+    """Return the longest pause of partitions that moved, the median of all trials."""
     return statistics.median(each.moved for each in pauses)
 
 
 def judge(found: Costs) -> list[str]:
-    """Name every figure of ours that misses what is expected of it.
+    """Return every figure of ours that misses its target.
 
-    What stays must not pause for longer than two polls, except with the eager protocol, which
-    stops everything by design; what moves must wait no longer than with the best peer, within
-    what a poll more or less makes.
+    Partitions that stay must not pause for longer than two polls, except with the eager protocol,
+    which stops everything by design; those that move must wait no longer than with the best peer,
+    give or take one poll.
     """
     missed = []
     for kind in (kind for kind in found if kind.startswith("kohort") and "range" not in kind):
@@ -404,7 +405,7 @@ def _cell(pauses: Sequence[Pauses] | None) -> str:
 
 
 def main() -> int:
-    """Measure, print, and say whether ours cost no more than they may."""
+    """Measure and print; return 1 if ours cost more than allowed."""
     parser = argparse.ArgumentParser(description="What a rebalance costs.")
     parser.add_argument("--client", nargs="+", choices=KINDS, metavar="NAME")
     parser.add_argument("--cycle", nargs="+", default=list(CYCLES), choices=CYCLES)
@@ -422,7 +423,7 @@ def main() -> int:
     found: dict[str, Costs] = {}
     missed: list[str] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        # What is installed is compiled; a checkout is not, where nothing may be written beside it.
+        # Installed packages are compiled; a read-only checkout is not.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder, "bytecode"))
         commands = commands_of(kinds, Path(folder, "classes"))

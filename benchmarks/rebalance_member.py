@@ -1,4 +1,4 @@
-"""One member for `benchmarks/rebalance.py`: prints when it was handed which records.
+"""One member for `benchmarks/rebalance.py`: prints the time at which it gets records.
 
     python benchmarks/rebalance_member.py KIND SERVERS GROUP TOPIC
 
@@ -22,13 +22,13 @@ stopping = False
 
 
 def stop(_signal: int, _frame: object) -> None:
-    """End after the present poll."""
+    """End after the current poll."""
     global stopping  # noqa: PLW0603  # a signal handler has no other way
     stopping = True
 
 
 def told(found: Iterable[tuple[int, int]]) -> None:
-    """Print what a poll returned."""
+    """Print the result of a poll."""
     now = time.time() * 1000
     for partition, offset in found:
         print(f"{now:.1f} {partition} {offset}")
@@ -134,7 +134,7 @@ CLIENTS: dict[str, Callable[[str, str, str, str], None]] = {
 
 
 def main() -> None:
-    """Run until told to stop."""
+    """Run until stopped."""
     signal.signal(signal.SIGTERM, stop)
     kind, servers, group, topic = sys.argv[1:]
     client, protocol = kind.rsplit(" ", 1)

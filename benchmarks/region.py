@@ -1,7 +1,7 @@
-"""What a consistent region costs, on a real Kafka: Python workers in processes of their own.
+"""The cost of a consistent region on a real Kafka: Python workers in separate processes.
 
-Throughput is measured beside the same pipeline without a region, in turn. Java, Maven and
-`make test` are needed once.
+Throughput is compared with the same pipeline without a region, in turn. Java, Maven and `make test`
+are needed once.
 
     python benchmarks/region.py [--part throughput|drains|handover|recovery] [--json]
 """
@@ -46,7 +46,7 @@ LONG_S = 120.0
 
 
 class Worker:
-    """A process of `region_worker`; what it prints is kept, with the number of the worker."""
+    """A process of `region_worker`; its output is kept, with the number of the worker."""
 
     def __init__(self, kind: str, *arguments: str, **settings: object) -> None:
         command = [sys.executable, "-m", "benchmarks.region_worker", kind, *arguments]
@@ -63,7 +63,7 @@ class Worker:
             self.said.append(json.loads(line))
 
     def stop(self) -> None:
-        """End it in order."""
+        """Shut it down properly."""
         self.process.send_signal(signal.SIGTERM)
         self.join()
 
@@ -75,7 +75,7 @@ class Worker:
 
 
 class Watch:
-    """Follows the control topic of a region on a thread of its own."""
+    """Follows the control topic of a region in a separate thread."""
 
     def __init__(self, address: str, region: str) -> None:
         self.state: RegionState | None = None
@@ -119,7 +119,7 @@ class Watch:
 
 
 class Load:
-    """Writes so many records a second, evenly to all partitions, until it is stopped."""
+    """Writes a number of records per second, evenly to all partitions, until stopped."""
 
     def __init__(self, address: str, topic: str, partitions: int, a_second: int = LOAD) -> None:
         self._ends = threading.Event()
@@ -143,7 +143,7 @@ class Load:
 
 
 def until(holds: Callable[[], object], what: str) -> None:
-    """Wait until it is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + LONG_S
     while not holds():
         if time.monotonic() > end:
@@ -155,7 +155,7 @@ class Bench:
     """One Kafka, and regions on it.
 
     Args:
-        address: Where Kafka listens.
+        address: Kafka's address.
         folder: For the output.
     """
 
@@ -175,13 +175,13 @@ class Bench:
         return tempfile.mkdtemp(dir=self._folder)
 
     def worker(self, topic: str, out: str, operator: str, **settings: object) -> Worker:
-        """Start an operator of the region that is named after the topic."""
+        """Start an operator of the region named after the topic."""
         usual = {"region": topic, "group_id": topic, "period_ms": PERIOD_MS}
         return Worker("region", self.address, topic, out, operator, **(usual | settings))
 
     @contextmanager
     def loaded(self, partitions: int, count: int, **settings: object) -> Iterator[Loaded]:
-        """Run a region with so many workers under constant load."""
+        """Run a region with a number of workers under constant load."""
         topic = self.topic(partitions)
         running = Loaded(self, topic, partitions, settings)
         try:
@@ -216,7 +216,7 @@ class Loaded:
         return worker
 
     def is_shared(self, count: int) -> bool:
-        """Whether so many operators own all partitions, in a complete checkpoint."""
+        """Whether this many operators own all partitions, in a complete checkpoint."""
         state = self.watch.completed[-1][1] if self.watch.completed else None
         if state is None:
             return False
@@ -268,7 +268,7 @@ def throughput(bench: Bench, options: argparse.Namespace, result: harness.Result
 
 
 def drains(bench: Bench, options: argparse.Namespace, result: harness.Result) -> None:
-    """Time checkpoints of two operators and eight partitions, one a second."""
+    """Measure checkpoints of two operators and eight partitions, one per second."""
     with bench.loaded(8, 2, period_ms=1_000) as running:
         first = len(running.watch.drains)
         end = time.monotonic() + options.checkpoints * 2.0
@@ -283,7 +283,7 @@ def drains(bench: Bench, options: argparse.Namespace, result: harness.Result) ->
 
 
 def handover(bench: Bench, options: argparse.Namespace, result: harness.Result) -> None:
-    """Let a worker join and leave: what stays reads on, and nothing is given twice."""
+    """Let a worker join and leave: the rest keeps reading, and no record is passed twice."""
     longest = 0.0
     with bench.loaded(8, 2, gaps=True, session_timeout_ms=SESSION_S * 1000) as running:
         for _ in range(options.moves):
@@ -312,7 +312,7 @@ def _pause(running: Loaded, since: float, to: float) -> float:
 
 
 def _repeated(calls: list[dict[str, Any]]) -> int:
-    """Return how many records were in two calls."""
+    """Return the number of records that were in two calls."""
     count = 0
     next_of: dict[int, int] = defaultdict(int)
     for each in sorted(calls, key=lambda each: (each["partition"], each["first"])):
@@ -322,7 +322,7 @@ def _repeated(calls: list[dict[str, Any]]) -> int:
 
 
 def recovery(bench: Bench, options: argparse.Namespace, result: harness.Result) -> None:
-    """Kill workers, and wait for the first checkpoint of those that are left."""
+    """Kill workers, and wait for the first checkpoint of the remaining ones."""
     took = []
     for _ in range(options.moves):
         with bench.loaded(8, 2, session_timeout_ms=SESSION_S * 1000, period_ms=1_000) as running:
@@ -334,7 +334,7 @@ def recovery(bench: Bench, options: argparse.Namespace, result: harness.Result) 
 
 
 def main() -> int:
-    """Run the parts; 1 when a target was missed."""
+    """Run the parts; return 1 if a target was missed."""
     parser = harness.arguments(__doc__.splitlines()[0] if __doc__ else "", rounds=9)
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--records", type=int, default=2_000_000)

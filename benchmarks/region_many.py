@@ -1,7 +1,7 @@
-"""The controller of a large region on a real Kafka: simulated operators, a control topic as it is.
+"""The controller of a large region on a real Kafka: simulated operators, a real control topic.
 
-The machines of the operators run in one process, the candidates in processes of their own. Nobody
-reads records: what is measured is the control plane. Java, Maven and `make test` are needed once.
+The operators' machines run in one process, the candidates in separate processes. No records are
+read: the control plane is measured. Java, Maven and `make test` are needed once.
 
     python benchmarks/region_many.py [--operators 100] [--partitions 1000] [--json]
 """
@@ -65,7 +65,7 @@ SETTINGS = RegionSettings(group_id="large", period_ms=5_000)
 
 
 class Simulated:
-    """One operator without a consumer: each of its cuts is ten records further."""
+    """One operator without a consumer: each cut is ten records after the last one."""
 
     def __init__(self, number: int, control: ControlLog) -> None:
         self._loop = asyncio.get_running_loop()
@@ -85,11 +85,11 @@ class Simulated:
         )
 
     def folded(self, state: RegionState) -> None:
-        """Know the log better."""
+        """Update the machine after new records of the log."""
         self.tell(Folded(state))
 
     def tell(self, event: OperatorInput) -> None:
-        """Tell the machine something, and do what it wants done."""
+        """Pass an event to the machine, and carry out its effects."""
         effects = self._machine.decide(event, now_ms())
         self._machine.install(effects)
         if effects.failed is not None:
@@ -129,14 +129,14 @@ class Simulated:
 
 
 class Candidate(Controlling):
-    """A candidate that believes in operators that are in no group."""
+    """A candidate that accepts operators without a group."""
 
     async def _describe(self, admin: AsyncAdminClient) -> None:
-        """Ask nobody."""
+        """Return without asking the brokers."""
 
 
 async def follow(control: ControlLog, *told: Any) -> asyncio.Task[None]:  # noqa: ANN401  # callables
-    """Open the log, and read it on."""
+    """Open the log, and keep reading it."""
     await control.open()
     following = asyncio.create_task(control.follow())
     await control.caught_up()
@@ -147,7 +147,7 @@ async def follow(control: ControlLog, *told: Any) -> asyncio.Task[None]:  # noqa
 
 
 async def operators(address: str, count: int, partitions: int) -> None:
-    """Be so many operators, for ever."""
+    """Run a number of operators forever."""
     control = ControlLog(REGION, {"bootstrap_servers": address})
     members = [Simulated(number, control) for number in range(count)]
     following = await follow(control, *(each.folded for each in members))
@@ -158,7 +158,7 @@ async def operators(address: str, count: int, partitions: int) -> None:
 
 
 async def candidate(address: str, name: str) -> None:
-    """Be a candidate, for ever."""
+    """Run a candidate forever."""
     client = {"bootstrap_servers": address, "session_timeout_ms": SESSION_S * 1_000}
     control = ControlLog(REGION, client)
     machine = ControllerMachine(ControllerConfig(incarnation=name, settings=SETTINGS))
@@ -176,12 +176,12 @@ class Process:
         self._process = subprocess.Popen(command, cwd=ROOT)
 
     def processor_s(self) -> float:
-        """Return the processor time that it has used."""
+        """Return the CPU time that it has used."""
         times = psutil.Process(self._process.pid).cpu_times()
         return float(times.user + times.system)
 
     def kill(self) -> None:
-        """End it by SIGKILL."""
+        """End it with SIGKILL."""
         self._process.kill()
         self._process.wait()
 
@@ -227,7 +227,7 @@ def _works(watch: Watch, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run the benchmark; 1 when a target was missed."""
+    """Run the benchmark; return 1 if a target was missed."""
     parser = harness.arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--operators", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=1_000)

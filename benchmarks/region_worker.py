@@ -1,6 +1,6 @@
 """One operator of a region, or the same pipeline without one: a process of `benchmarks/region.py`.
 
-It prints a JSON object for each thing that happens, and ends at SIGTERM.
+It prints a JSON object for each event, and ends at SIGTERM.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Function = Callable[[RegionPartition, Sequence[ConsumerRecord], KeyedState], pa.
 
 
 def say(**what: object) -> None:
-    """Print what happened."""
+    """Print an event."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 def rows(records: Sequence[ConsumerRecord], state: dict[str, Any]) -> pa.RecordBatch:
-    """Return the columns that both pipelines write, and keep a sum."""
+    """Return the columns that both pipelines write, and update a sum."""
     state["sum"] = state.get("sum", 0) + sum(len(each.value or b"") for each in records)
     return pa.RecordBatch.from_pydict(
         {
@@ -42,11 +42,11 @@ def rows(records: Sequence[ConsumerRecord], state: dict[str, Any]) -> pa.RecordB
 
 
 class Meter:
-    """Times the records that a function is given.
+    """Measures the rate at which a function gets records.
 
     Args:
-        count: So many are awaited; then the rate is printed.
-        gaps: Whether each call is printed, for who looks for pauses.
+        count: The number of records after which the rate is printed.
+        gaps: Whether to print each call, to find pauses.
     """
 
     def __init__(self, count: int, *, gaps: bool = False) -> None:
@@ -93,7 +93,7 @@ def region(address: str, topic: str, path: str, operator: str, settings: dict[st
 
 
 def plain(address: str, topic: str, path: str, settings: dict[str, Any]) -> None:
-    """Read, call the function, write a file and commit each period: what people write by hand."""
+    """Read, call the function, write a file and commit each period, without a region."""
     meter = Meter(settings["count"])
     state: dict[str, Any] = {}
     period_s = settings["period_ms"] / 1000

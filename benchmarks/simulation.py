@@ -1,8 +1,8 @@
-"""How fast the simulator is: member-hours and machine events per second of one core.
+"""The speed of the simulator: member-hours and machine events per second on one core.
 
-A calm group of ten members with default time-outs gives the hours; the same seeds that the command
-runs, with all their faults, give the events. A machine event is one that a coordinator's or a
-member's machine decides: a request, an answer, a deadline, a call that has returned.
+The hours are measured with a calm group of ten members with default timeouts, the events with the
+seeds that the command runs, with all their faults. A machine event is one that a coordinator's or a
+member's machine decides: a request, a response, a deadline, a call that has returned.
 
     python benchmarks/simulation.py [--rounds N] [--json]
 """
@@ -42,12 +42,12 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Work:
-    """Scenarios to run, and how much that is.
+    """Scenarios to run, and their size.
 
     Attributes:
         scenarios: The scenarios.
-        events: How many machine events they have.
-        member_hours: Their virtual time, times their members.
+        events: Number of their machine events.
+        member_hours: Their virtual time multiplied by their members.
     """
 
     scenarios: tuple[Scenario, ...]
@@ -56,9 +56,9 @@ class Work:
 
 
 def calm(protocol: str) -> Scenario:
-    """Ten members with default time-outs, one topic, and nothing that goes wrong.
+    """Ten members with default timeouts, one topic, and no faults.
 
-    In a migration every other member still speaks the classic protocol.
+    In a migration every other member still uses the classic protocol.
     """
     members = tuple(
         MemberPlan(
@@ -73,7 +73,7 @@ def calm(protocol: str) -> Scenario:
 
 
 class Counter(Trace):
-    """A trace that only counts what the machines decide."""
+    """A trace that only counts machine events."""
 
     def __init__(self) -> None:
         super().__init__(keep=False)
@@ -89,10 +89,10 @@ class Counter(Trace):
 
 
 def measured(scenarios: tuple[Scenario, ...], checkers: Checkers) -> Work:
-    """Count what scenarios take; one in which a rule is broken counts as far as it goes.
+    """Count the events of scenarios; a scenario that breaks a rule counts up to that point.
 
-    Without checkers nobody writes down what was read, so a run never sees that the group has
-    converged, waits as long as it may, and has more events.
+    Without checkers the deliveries are not recorded, so a run cannot detect that the group has
+    converged, waits until the limit, and has more events.
     """
     hours, counter = 0.0, Counter()
     for each in scenarios:
@@ -102,7 +102,7 @@ def measured(scenarios: tuple[Scenario, ...], checkers: Checkers) -> Work:
 
 
 def seconds(work: Work, checkers: Checkers) -> float:
-    """Return the time of the processor that some work takes: it has one thread."""
+    """Return the CPU time of some work, which has one thread."""
     start = time.process_time()
     for each in work.scenarios:
         run(each, checkers=checkers, trace=False)
@@ -113,7 +113,7 @@ Key = tuple[str, str, str]
 
 
 def works() -> dict[Key, Work]:
-    """Return what is to be measured, by protocol, kind of scenario and side."""
+    """Return the work to measure, by protocol, kind of scenario and side."""
     found: dict[Key, Work] = {}
     for protocol in CAMPAIGNS:
         drawn = tuple(draw(seed, protocol, SEED_MINUTES) for seed in SEEDS)
@@ -126,7 +126,7 @@ def works() -> dict[Key, Work]:
 def rounds(measures: dict[Key, Work], count: int) -> dict[Key, list[float]]:
     """Measure everything in turn, several times; return the seconds of each.
 
-    Taking turns spreads a minute in which the machine is slow over all that is measured.
+    Taking turns distributes a slow phase of the machine over all measurements.
     """
     times: dict[Key, list[float]] = {key: [] for key in measures}
     for _ in range(count):
@@ -137,7 +137,7 @@ def rounds(measures: dict[Key, Work], count: int) -> dict[Key, list[float]]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A rate: of the median round, which is judged, and of the shortest; and what is wanted."""
+    """A rate: of the median round, which is judged, and of the shortest; and the target."""
 
     value: float
     best: float
@@ -145,7 +145,7 @@ class Figure:
 
 
 def figures(count: int) -> dict[str, Figure]:
-    """Return each figure by its name."""
+    """Return each figure by name."""
     found: dict[str, Figure] = {}
     measures = works()
     for key, taken in rounds(measures, count).items():
@@ -161,7 +161,7 @@ def figures(count: int) -> dict[str, Figure]:
 
 
 def main() -> int:
-    """Measure, print, and say whether every target was reached."""
+    """Measure and print; return 1 if a target was missed."""
     options = harness.arguments(__doc__ or "", rounds=5).parse_args()
     found = figures(options.rounds)
     missed = [name for name, each in found.items() if each.value < each.target]

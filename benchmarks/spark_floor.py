@@ -1,7 +1,8 @@
-"""What Spark's Python sources cost at least: one that has its Arrow batches ready.
+"""The minimum cost of a Python source in Spark: a source with ready-made Arrow batches.
 
-A batch read gives as many rows of Kafka's columns as it is told, from memory; a stream gives those
-of a file of Arrow batches, batch by batch. What another source takes longer is its own work.
+A batch read returns the given number of rows with Kafka's columns, from memory; a stream returns
+those of a file of Arrow batches, batch by batch. Any additional time of another source is its own
+work.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-# About what the kohort source gives: a fetch of 4 MiB.
+# About the same as the kohort source returns: a fetch of 4 MiB.
 BATCH_BYTES = 4 * 1024 * 1024
 
 
 @cache
 def ready_batch(rows: int, value_bytes: int) -> pa.RecordBatch:
-    """Return a batch, made once in a process."""
+    """Return a batch, which is created once per process."""
     import pyarrow as pa
 
     from kohort.wire.records.arrow import SCHEMA
@@ -54,12 +55,12 @@ def ready_batch(rows: int, value_bytes: int) -> pa.RecordBatch:
 class FloorDataSource(DataSource):
     """Options of a batch read: `rows`, `tasks`, `valueBytes`; of a stream: `path`, `rows`, `tasks`.
 
-    In a stream `rows` is how many a batch has.
+    In a stream `rows` is the number of rows per batch.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format()` takes."""
+        """Return the name for `format()`."""
         return "floor"
 
     def schema(self) -> StructType:
@@ -77,11 +78,11 @@ class FloorDataSource(DataSource):
 
 
 class FloorReader(DataSourceReader):
-    """Gives ready batches.
+    """Returns ready-made batches.
 
     Args:
-        rows: Rows in all.
-        tasks: Over so many tasks.
+        rows: Total number of rows.
+        tasks: Number of tasks.
         value_bytes: Bytes of each value.
     """
 
@@ -95,7 +96,7 @@ class FloorReader(DataSourceReader):
         return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the same batch until there are enough rows."""
+        """Yield the same batch until there are enough rows."""
         left = self._rows // self._tasks + (partition.value < self._rows % self._tasks)
         batch = ready_batch(BATCH_BYTES // (self._value_bytes + 30), self._value_bytes)
         while left > 0:
@@ -104,12 +105,12 @@ class FloorReader(DataSourceReader):
 
 
 class FloorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives a file's batches, a run of rows to each batch of the query.
+    """Returns the batches of a file, a range of rows for each batch of the query.
 
     Args:
-        path: A file of Arrow batches, all of the same number of rows but for the last.
-        rows: Rows of a batch of the query: a multiple of those of an Arrow batch.
-        tasks: Tasks of a batch.
+        path: A file of Arrow batches, all with the same number of rows except the last.
+        rows: Rows per batch of the query: a multiple of the rows of an Arrow batch.
+        tasks: Tasks per batch.
     """
 
     def __init__(self, path: str, rows: int, tasks: int) -> None:
@@ -120,18 +121,18 @@ class FloorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._total = 0
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return the rows of a batch."""
+        """Return the number of rows per batch."""
         return ReadMaxRows(self._rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Do nothing: the file does not grow."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name
-        """Return the first batch's start."""
+        """Return the start of the first batch."""
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802  # Spark's signature
-        """Return where the next batch of the query ends."""
+        """Return the end of the next batch of the query."""
         if not self._total:
             self._size, self._total = _shape(self._path)
         return {"batch": min(start["batch"] + self._rows // self._size, self._total)}
@@ -143,7 +144,7 @@ class FloorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(list(part)) for part in parts if part]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the Arrow batches of a task."""
+        """Yield the Arrow batches of a task."""
         import pyarrow as pa
 
         with pa.memory_map(self._path) as file:
@@ -153,7 +154,7 @@ class FloorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _shape(path: str) -> tuple[int, int]:
-    """Return the rows of an Arrow batch of a file, and how many batches there are."""
+    """Return the rows per Arrow batch of a file, and the number of batches."""
     import pyarrow as pa
 
     with pa.memory_map(path) as file:

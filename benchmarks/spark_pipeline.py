@@ -1,11 +1,11 @@
-"""A whole pipeline: flights as JSON from Kafka, parsed, into a Delta table, on a real Kafka.
+"""A complete pipeline: flights as JSON from a real Kafka, parsed, into a Delta table.
 
 A million flights in eight partitions (zstd) are read in batches of 250,000 until none is left
 (`availableNow`). One side is the source `kohort` with `append`, another Spark's own connector with
-Delta Lake's own sink; the floor is `append` after a source that has its Arrow batches ready. Each
-run is a Spark of its own with a new table, and counts from the start of the query to its end. All
-run on PySpark 4.2.0, for which Delta Lake 4.4.0 is made: it is fetched once (450 MB), like
-the jars. Java, Maven and `make test` are needed once.
+Delta Lake's own sink; the floor is `append` after a source with ready-made Arrow batches. Each run
+uses a new Spark and a new table, and is measured from the start of the query to its end. All run on
+PySpark 4.2.0, for which Delta Lake 4.4.0 is built: it is fetched once (450 MB), like the jars.
+Java, Maven and `make test` are needed once.
 
     python benchmarks/spark_pipeline.py [--records N] [--rounds N] [--master M] [--json]
 """
@@ -62,7 +62,7 @@ FLIGHT = (
     "id long, month int, day int, carrier string, flight int, tailnum string, origin string, "
     "dest string, dep_delay double"
 )
-# The rows of an Arrow batch of the floor; about what a fetch of 4 MiB holds.
+# Rows per Arrow batch of the floor; about as many as in a fetch of 4 MiB.
 FLOOR_ROWS = 31_250
 TIMES_THEIRS = 4.0
 OF_THE_FLOOR = 0.85
@@ -70,13 +70,13 @@ FIRST_BATCH_TIMES_FLOOR = 1.3
 
 
 class Run(NamedTuple):
-    """What one run of a side took.
+    """The result of one run of a side.
 
     Attributes:
         seconds: From the start of the query to its end.
         first_s: From the start of the query to the end of its first batch.
-        batches: How many there were.
-        rows: Rows of the table.
+        batches: Number of batches.
+        rows: Number of rows in the table.
         ids: Sum of the ids in the table.
     """
 
@@ -123,12 +123,12 @@ def session(side: str, master: str, jars: str) -> SparkSession:
 
 
 def parsed(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
-    """Return the stream of parsed flights with their place in the topic."""
+    """Return the stream of parsed flights with their position in the topic."""
     from pyspark.sql.functions import col, from_json
 
     reader = spark.readStream.format(options.side)
     if options.side == FLOOR:
-        tasks = -(-BATCH // 50_000)  # as many as the kohort source makes
+        tasks = -(-BATCH // 50_000)  # as many as the kohort source uses
         reader = reader.options(path=options.ready, rows=str(BATCH), tasks=str(tasks))
     else:
         reader = (
@@ -156,7 +156,7 @@ def start(stream: DataFrame, options: argparse.Namespace) -> StreamingQuery:
 
 
 def run_side(options: argparse.Namespace) -> None:
-    """Run a query to its end, and print what it took as JSON."""
+    """Run a query to its end, and print the result as JSON."""
     from deltalake import DeltaTable
 
     spark = session(options.side, options.master, options.jars)
@@ -182,7 +182,7 @@ def run_side(options: argparse.Namespace) -> None:
 
 
 def flights(count: int) -> Iterator[tuple[int, Flight]]:
-    """Yield partitions and flights: the year again and again, as many as are wanted."""
+    """Yield partitions and flights: the year repeatedly, up to the requested number."""
     year = list(in_order(load_table()))
     for number, flight in zip(range(count), itertools.cycle(year), strict=False):
         yield number % PARTITIONS, flight
@@ -248,11 +248,11 @@ def _ready_batch(
 
 
 class Sides:
-    """Runs sides in processes of their own.
+    """Runs each side in a separate process.
 
     Args:
-        arguments: What every run is told.
-        folder: Each run has a folder of its own in it.
+        arguments: The arguments of every run.
+        folder: Parent of a folder for each run.
     """
 
     def __init__(self, arguments: Mapping[str, str], folder: Path) -> None:
@@ -280,12 +280,12 @@ class Sides:
 
 
 def python_path() -> str:
-    """Return where the processes of a run find PySpark 4.2.0, this program and kohort."""
+    """Return the PYTHONPATH of a run, with PySpark 4.2.0, this program and kohort."""
     return os.pathsep.join(str(folder) for folder in (SPARK_FOLDER, ROOT, ROOT / "src"))
 
 
 def fetch_spark() -> None:
-    """Fetch the PySpark that Delta Lake's sink is made for, once."""
+    """Fetch the PySpark for which Delta Lake's sink is built, only once."""
     if not (SPARK_FOLDER / "pyspark").exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
         subprocess.run([*pip, str(SPARK_FOLDER), f"pyspark=={SPARK}"], check=True)
@@ -320,7 +320,7 @@ def run(options: argparse.Namespace, sides: Sides) -> harness.Result:
 
 
 def main() -> int:
-    """Run the benchmark; 1 when a target was missed."""
+    """Run the benchmark; return 1 if a target was missed."""
     parser = harness.arguments(__doc__.splitlines()[0] if __doc__ else "", rounds=5)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--master", default="local[2]")

@@ -1,9 +1,9 @@
-"""What a consistent region costs a Spark query, on a real Kafka.
+"""The cost of a consistent region for a Spark query, on a real Kafka.
 
-The same query reads a topic to its end, once as an operator of a region with a checkpoint every
-5 s, once with files of Spark's own, in turn. A rate counts from the first batch that has records to
-the end of the query, which in a region waits for the last checkpoint; how long each took to that
-batch is noted beside it. Java, Maven and `make test` are needed once.
+The same query reads a topic to its end, alternately as an operator of a region with a checkpoint
+every 5 s and with Spark's own file sink. A rate is measured from the first batch with records to
+the end of the query, which in a region waits for the last checkpoint; the time until that batch is
+reported separately. Java, Maven and `make test` are needed once.
 
     python benchmarks/spark_region.py [--records N] [--rounds N] [--json]
 """
@@ -94,7 +94,7 @@ class Queries:
         return ended - reading
 
     def region(self) -> float:
-        """Return how long it takes as an operator of a region."""
+        """Return the duration as an operator of a region."""
         out = Path(tempfile.mkdtemp(dir=self._folder))
         sink = ParquetDirectory(out)
         name = f"region-{uuid.uuid4().hex[:8]}"
@@ -107,7 +107,7 @@ class Queries:
         return took
 
     def plain(self) -> float:
-        """Return how long it takes without a region."""
+        """Return the duration without a region."""
         out = Path(tempfile.mkdtemp(dir=self._folder))
         rows = function()
 

@@ -45,18 +45,18 @@ TOPIC = "records"
 GROUP = "benchmark"
 OURS, THEIRS, FLOOR = "kohort", "kafka", "floor"
 NAMES = {OURS: "kohort", THEIRS: "Spark's own connector", FLOOR: "ready Arrow batches"}
-# The source takes at most 15 % of the throughput that a Python source can have.
+# The source may cost at most 15 % of the throughput that a Python source can reach.
 OF_THE_FLOOR = 0.85
 TIMES_THEIRS = 3.0
 
 
 def fetch_connector() -> str:
-    """Fetch Spark's connector once; return its jars as Spark's setting wants them."""
+    """Fetch Spark's connector once; return its jars in the form of Spark's setting."""
     return fetch_jars(POM, JARS)
 
 
 def fetch_jars(pom: Path, folder: Path) -> str:
-    """Fetch the jars that a POM names once; return them as Spark's setting wants them."""
+    """Fetch the jars that a POM names once; return them in the form of Spark's setting."""
     if not folder.exists() or not any(folder.iterdir()):
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         maven = shutil.which("mvn") or "mvn"
@@ -93,7 +93,7 @@ def session(jars: str, master: str) -> Iterator[SparkSession]:
     """Start Spark with all sources."""
     from pyspark.sql import SparkSession
 
-    # Spark's workers import the floor as this program does.
+    # Spark's workers import the floor just like this program.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     )
@@ -166,7 +166,7 @@ def run(options: argparse.Namespace, spark: SparkSession, bootstrap: str) -> har
 
 
 def main() -> int:
-    """Run the benchmark; 1 when a target was missed."""
+    """Run the benchmark; return 1 if a target was missed."""
     parser = harness.arguments(__doc__.splitlines()[0] if __doc__ else "", rounds=5)
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)

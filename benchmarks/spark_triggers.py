@@ -1,10 +1,10 @@
 """Small batches: 40 records in 200 partitions, read by a running query, on a real Kafka.
 
-Each side is a query of its own, one after the other: the source `kohort`, Spark's own connector,
-and the floor, a Python source that has its Arrow batches ready. Measured are the time from the
-start of the query to the end of its first batch, the time of each later trigger that reads 40
-records, and what the source's process of an idle query takes of a core. Java, Maven and `make test`
-are needed once.
+Each side is a separate query, one after the other: the source `kohort`, Spark's own connector, and
+the floor, a Python source with ready-made Arrow batches. It measures the time from the start of the
+query to the end of its first batch, the time of each later trigger that reads 40 records, and the
+share of a core that the source's process of an idle query uses. Java, Maven and `make test` are
+needed once.
 
     python benchmarks/spark_triggers.py [--rounds N] [--triggers N] [--json]
 """
@@ -56,12 +56,12 @@ PARTITIONS = 200
 RECORDS = 40
 IDLE_S = 10.0
 DEADLINE_S = 120.0
-# Of the process in which Spark runs a Python source between batches.
+# Name of the process in which Spark runs a Python source between batches.
 SOURCE_PROCESS = "python_streaming_source_runner"
 TIMES_FLOOR = 1.3
 TIMES_THEIRS = 0.5
 IDLE_PERCENT = 2.0
-# Never set: a look every so often.
+# Never set: used to wait between checks.
 PAUSE = threading.Event()
 
 
@@ -70,7 +70,7 @@ class Bench:
 
     Args:
         spark: The session.
-        bootstrap: Where Kafka listens.
+        bootstrap: Kafka's address.
         folder: For checkpoints and the floor's file.
     """
 
@@ -88,12 +88,12 @@ class Bench:
                     writer.write_batch(batch)
 
     def renew(self) -> None:
-        """Leave 40 records in the topic, so that each first batch has as many."""
+        """Leave 40 records in the topic, so that each first batch has 40."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         # -1 stands for the end of a partition
         places = [TopicPartition(TOPIC, number, -1) for number in range(PARTITIONS)]
         end = time.monotonic() + DEADLINE_S
-        while places:  # a partition that was just made has no leader yet
+        while places:  # a new partition has no leader yet
             asked = admin.delete_records(places)
             places = [place for place, deleted in asked.items() if _refused(deleted, end)]
         self.produce()
@@ -108,7 +108,7 @@ class Bench:
 
     @contextmanager
     def query(self, side: str, interval: str) -> Iterator[StreamingQuery]:
-        """Start a query with a group and a checkpoint of its own."""
+        """Start a query with a separate group and checkpoint."""
         number = next(self._numbers)
         reader = self._spark.readStream.format(side).options(**self._options(side, number))
         writer = reader.load().writeStream.format("noop")
@@ -141,7 +141,7 @@ def _refused(deleted: Future[Any], end: float) -> bool:
 
 
 def wait(condition: Callable[[], bool], query: StreamingQuery) -> None:
-    """Look until a condition holds; a query that fails raises its error."""
+    """Wait until a condition holds; if a query fails, raise its error."""
     end = time.monotonic() + DEADLINE_S
     while not condition():
         if time.monotonic() > end:
@@ -156,17 +156,17 @@ def batches(query: StreamingQuery) -> list[Any]:
 
 
 def rows(query: StreamingQuery) -> list[int]:
-    """Return the number of records of each batch that has some."""
+    """Return the number of records of each non-empty batch."""
     return [each["numInputRows"] for each in batches(query)]
 
 
 def whole(query: StreamingQuery) -> list[Any]:
-    """Return the batches after the first that began when all records were there."""
+    """Return the batches after the first that began when all records had been written."""
     return [each for each in batches(query)[1:] if each["numInputRows"] == RECORDS]
 
 
 def triggers(bench: Bench, side: str, count: int) -> tuple[float, list[float]]:
-    """Return the seconds until the first batch, and those of each trigger after it."""
+    """Return the seconds until the first batch, and of each trigger after it."""
     bench.renew()
     begun = time.monotonic()
     with bench.query(side, "1 second") as query:
@@ -191,7 +191,7 @@ def _is_source(process: psutil.Process) -> bool:
 
 
 def idle_percent(bench: Bench) -> float:
-    """Return what the source's process takes of a core while there is nothing to read."""
+    """Return the share of a core that the source's process uses while there is nothing to read."""
     with bench.query(OURS, "0 seconds") as query:
         wait(lambda: bool(batches(query)), query)
         (source,) = filter(_is_source, psutil.Process().children(recursive=True))
@@ -207,7 +207,7 @@ def run(options: argparse.Namespace, bench: Bench) -> harness.Result:
     for number in range(options.rounds + 1):
         both = (OURS, FLOOR) if number % 2 == 0 else (FLOOR, OURS)
         for side in (THEIRS, "", *both):
-            if not side:  # not measured: Spark's own connector leaves work to the query after it
+            if not side:  # not measured: Spark's own connector leaves work for the next query
                 triggers(bench, FLOOR, 1)
                 continue
             first, each = triggers(bench, side, options.triggers)
@@ -228,7 +228,7 @@ def run(options: argparse.Namespace, bench: Bench) -> harness.Result:
 
 
 def main() -> int:
-    """Run the benchmark; 1 when a target was missed."""
+    """Run the benchmark; return 1 if a target was missed."""
     parser = harness.arguments(__doc__.splitlines()[0] if __doc__ else "", rounds=5)
     parser.add_argument("--triggers", type=int, default=5)
     parser.add_argument("--master", default="local[2]")

@@ -1,4 +1,4 @@
-"""Spark into Kafka: the writer `kohort` beside Spark's own Kafka connector, on a real Kafka.
+"""Spark into Kafka: the writer `kohort` compared with Spark's own connector, on a real Kafka.
 
 Both write the same rows, keys of 12 bytes and values of 100, from a cached DataFrame of four
 partitions in `local[2]` into a topic of four. Java, Maven and `make test` are needed once.
@@ -44,7 +44,7 @@ TARGET = 1.0
 
 
 def rows(spark: SparkSession, records: int) -> DataFrame:
-    """Return the rows, ready in memory: what made them is not measured."""
+    """Return the rows, ready in memory: creating them is not measured."""
     frame = spark.range(0, records, 1, PARTITIONS).selectExpr(
         "lpad(cast(id AS string), 12, '0') AS key", f"repeat('v', {VALUE_BYTES}) AS value"
     )
@@ -53,14 +53,14 @@ def rows(spark: SparkSession, records: int) -> DataFrame:
 
 
 class Save(NamedTuple):
-    """Where the rows went, and how long the `save()` took, without making the topic."""
+    """The topic of the rows, and the duration of `save()`, without creating the topic."""
 
     topic: str
     seconds: float
 
 
 class Topics:
-    """Makes a topic for each run, and deletes that of the run before.
+    """Creates a topic for each run, and deletes the topic of the previous run.
 
     Args:
         bootstrap: Address of the broker.
@@ -123,7 +123,7 @@ def run(options: argparse.Namespace, frame: DataFrame, bootstrap: str) -> harnes
 
 
 def main() -> int:
-    """Run the benchmark; 1 when a target was missed."""
+    """Run the benchmark; return 1 if a target was missed."""
     parser = harness.arguments(__doc__.splitlines()[0] if __doc__ else "", rounds=5)
     parser.add_argument("--records", type=int, default=2_000_000)
     options = parser.parse_args()

@@ -1,8 +1,8 @@
 """The assignor and the refiner of learner tasks, together, on a large group.
 
 10,000 stateful tasks on 1,000 members, without racks and standbys: nothing changes, one member
-joins, one is gone, a tenth is leaving, twice as many join, and all are new. Times are the
-processor's in milliseconds, from a settled situation to grants and learners: median, least, most.
+joins, one dies, a tenth leaves, twice as many join, and all are new. Times are CPU time in
+milliseconds, from a settled situation to grants and learners: median, minimum, maximum.
 
     python benchmarks/streams_assignment.py [--rounds N] [--json]
 """
@@ -62,7 +62,7 @@ def cases() -> dict[str, Situation]:
 
 
 def members(count: int, owners: int) -> dict[str, Joined]:
-    """Return members of which some own all tasks in equal shares; the others are new."""
+    """Return members; some own all tasks in equal shares, the others are new."""
     shares: list[list[Task]] = [[] for _ in range(count)]
     for number in range(TASKS if owners else 0):
         shares[number % owners].append(Task(0, number))
@@ -78,7 +78,7 @@ def situated(group: dict[str, Joined]) -> Situation:
 
 
 def milliseconds(found: Situation) -> float:
-    """Return how long the two functions take."""
+    """Return the duration of the two functions."""
     gc.collect()
     gc.disable()
     start = time.process_time()
@@ -90,7 +90,7 @@ def milliseconds(found: Situation) -> float:
 
 
 def main() -> int:
-    """Measure, print, and say whether the limit was kept."""
+    """Measure and print; return 1 if the limit was exceeded."""
     options = harness.arguments(__doc__ or "", rounds=15).parse_args()
     found = cases()
     times: dict[str, list[float]] = {name: [] for name in found}

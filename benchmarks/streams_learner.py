@@ -1,14 +1,15 @@
-"""For how long a task is unavailable when instances come and go, with learners and without.
+"""The time for which a task is unavailable when instances join and leave, with and without
+learners.
 
 One application of 8 tasks with state, constant input, on an embedded broker. An instance has all
 tasks; a second one is added (out); two more replace both (swap); one of those leaves (in). Without
 learners (none) a task moves as soon as a newcomer could begin to learn it (no bound on
-`acceptable_recovery_lag`), which replays the state while no instance processes. Instances are
-processes of their own. Both ways are measured in the same run, in turn.
+`acceptable_recovery_lag`), and the newcomer replays the state while no instance processes the task.
+Instances are separate processes. Both variants are measured in the same run, in turn.
 
     python benchmarks/streams_learner.py [--keys 20000] [--rate 400] [--repeat 1] [--json]
 
-With `--picture FILE` the moves with learners are drawn as SVG from what the instances reported.
+With `--picture FILE` the moves with learners are drawn as SVG from the instances' reports.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _TICK_S = 0.02
 
 
 async def work(address: str, name: str, way: str) -> None:
-    """Be an instance from the first line of standard input to its end, or to the line "leave"."""
+    """Run an instance from the first line of standard input to its end, or to the line "leave"."""
     learners, rate = WAYS[way]
     settings = StreamSettings(
         commit_interval_ms=200, lag_interval_ms=100, learners=learners, learner_records_per_s=rate
@@ -78,10 +79,10 @@ async def work(address: str, name: str, way: str) -> None:
 
 
 class Instance:
-    """An instance as the benchmark sees it.
+    """An instance, as seen by the benchmark.
 
     Attributes:
-        events: What it has printed so far.
+        events: The events that it has printed so far.
     """
 
     def __init__(self, process: Process) -> None:
@@ -97,7 +98,7 @@ class Instance:
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
 
     def start(self) -> None:
-        """Have it join the group."""
+        """Let it join the group."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
 
@@ -109,17 +110,17 @@ class Instance:
 
     @property
     def started(self) -> list[Event]:
-        """The starts of tasks."""
+        """The task starts that it has reported."""
         return [each for each in self.events if each["kind"] == "TaskStarted"]
 
     @property
     def owned(self) -> int:
-        """How many tasks it processes."""
+        """The number of tasks that it processes."""
         ended = sum(1 for each in self.events if each["kind"] == "TaskReleased")
         return len(self.started) - ended
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds of what it has printed."""
+        """Wait until a condition on its output holds."""
         async with asyncio.timeout(_WAIT_S):
             while not condition():
                 if self._reading.done():
@@ -132,7 +133,7 @@ class Instance:
                 heard.cancel()
 
     async def leave(self, how: bytes = b"leave\n") -> None:
-        """Have it leave once others have learned its tasks, and wait until it has."""
+        """Let it leave once others have learned its tasks, and wait until it has left."""
         assert self.process.stdin is not None
         self.process.stdin.write(how)
         self.process.stdin.close()
@@ -140,12 +141,12 @@ class Instance:
         await self.process.wait()
 
     async def stop(self) -> None:
-        """Have it leave at once."""
+        """Let it leave at once."""
         await self.leave(b"")
 
 
 async def measure(address: str, way: str, keys: int, rate: int) -> Run:
-    """Return what was measured for each task that moved, and all that instances have printed."""
+    """Return the measurements of each task that moved, and the output of all instances."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     async with AsyncAdminClient(bootstrap_servers=address) as admin:
         await admin.create_topics([NewTopic(f"{name}-{end}", TASKS) for end in ("in", "out")])
@@ -166,7 +167,7 @@ async def measure(address: str, way: str, keys: int, rate: int) -> Run:
 
 
 async def _moves(first: Instance, second: Instance, third: Instance, fourth: Instance) -> Run:
-    """Add an instance, replace both, and have one of the new ones leave."""
+    """Add an instance, replace both, and let one of the new ones leave."""
     second.start()
     await second.until(lambda: second.owned == TASKS // 2)
     new = third, fourth
@@ -205,7 +206,7 @@ async def _until_processed(address: str, name: str) -> None:
 
 
 def summary(found: list[Event]) -> dict[str, float]:
-    """Return the numbers of one kind of move."""
+    """Return the figures of one kind of move."""
     times = sorted(each["unavailable_ms"] for each in found if each["unavailable_ms"] is not None)
     return {
         "tasks": len(times),
@@ -216,7 +217,7 @@ def summary(found: list[Event]) -> dict[str, float]:
 
 
 async def bench(keys: int, rate: int, repeat: int, picture: Path | None) -> dict[str, Any]:
-    """Measure both ways in turn."""
+    """Measure both variants in turn."""
     found: dict[str, dict[str, list[Event]]] = {way: {} for way in WAYS}
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder)) as broker:
         for _ in range(repeat):
@@ -236,7 +237,7 @@ async def bench(keys: int, rate: int, repeat: int, picture: Path | None) -> dict
 
 
 def _speed(found: dict[str, dict[str, list[Event]]]) -> int:
-    """Return how many changelog records are applied in a second of work, at the second instance."""
+    """Return the changelog records that the second instance applies per second of work."""
     last = found["none"]["out"][-1]
     return int(last["records"] / last["busy_s"])
 

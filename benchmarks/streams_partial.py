@@ -1,9 +1,9 @@
-"""One rebalance for each task that was learned, or one for all? `learner_partial_rebalance`.
+"""One rebalance for each learned task, or one for all? `learner_partial_rebalance`.
 
-Two members have 40 tasks with state, and two more come. A member learns its tasks side by side; how
-much state a task has is drawn. Leaders and members are the real machines, on a clock of the
-simulation. Counted are the rebalances until nothing moves any more, and the time until a task that
-moves has moved, in units of the time that learning an average task alone takes.
+Two members have 40 tasks with state, and two more join. A member learns its tasks in parallel; the
+size of a task's state is random. Leaders and members are the real machines, on a simulated clock.
+It counts the rebalances until nothing moves, and the time until a task has moved, in units of the
+time to learn an average task alone.
 
     python benchmarks/streams_partial.py [--rounds N] [--json]
 """
@@ -35,7 +35,7 @@ _FAR = 2**40
 
 
 class Learning:
-    """What is learned, on the clock of the simulation.
+    """The tasks being learned, on the simulated clock.
 
     Attributes:
         now: The time.
@@ -52,7 +52,7 @@ class Learning:
         self.moved: list[float] = []
 
     def run(self) -> int:
-        """Let two members have all and two more come; return the number of rebalances."""
+        """Give two members all tasks and let two more join; return the number of rebalances."""
         for name in ("a", "b"):
             self.world.start(name)
         self.world.settle()
@@ -81,7 +81,7 @@ class Learning:
         self.left = {each: self.left.get(each, self.sizes[each[1]]) for each in learned}
 
     def _until_next(self) -> None:
-        """Go on to when the next task is learned; a member's tasks share its speed."""
+        """Advance to the time when the next task is learned; a member's tasks share its speed."""
         busy: dict[str, int] = {}
         for name, _ in self.left:
             busy[name] = busy.get(name, 0) + 1
@@ -95,7 +95,7 @@ class Learning:
 
 
 def measure(is_partial: bool, budget: int | None, rounds: int) -> dict[str, float]:
-    """Return means over as many drawn groups."""
+    """Return means over this many random groups."""
     agreed = LearnerSettings(learner_partial_rebalance=is_partial, max_warmup_learners=budget)
     counts: list[float] = []
     ends: list[float] = []

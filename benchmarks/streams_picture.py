@@ -1,4 +1,4 @@
-"""Draws which instance processed and which learned each task, from what instances reported."""
+"""Draw which instance processed and which learned each task, from the instances' reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw_moves(events: Sequence[Sequence[Event]]) -> str:
     """Return the picture as SVG.
 
     Args:
-        events: What each instance reported, in order; they are called A, B, and so on.
+        events: The reports of each instance, in order; the instances are called A, B, and so on.
     """
     names = _LETTERS[: len(events)]
     by_name = zip(names, events, strict=True)
@@ -64,7 +64,7 @@ def _note(
 
 
 def _markers(told: Sequence[tuple[int, str, Event]]) -> list[Marker]:
-    """Return who comes and who is told to leave; two that do so one after the other are one."""
+    """Return markers for joins and requested leaves; two consecutive ones are merged."""
     found: list[tuple[str, int, list[str]]] = []
     known = {told[0][1]}
     for at, name, event in told:

@@ -1,9 +1,10 @@
-"""How fast the state of a task is restored from its changelog, in RocksDB, on one core.
+"""The speed at which a task's state is restored from its changelog into RocksDB, on one core.
 
-On a real Kafka: an application counts by key until each key is in its changelog. Then an instance
-with an empty directory restores all of it before it processes. Its rate is the records that it
-replayed by the processor time of its process, RocksDB's threads included: that holds for one core;
-beside it stands the rate by the clock, from the grant of the tasks to the start of the last one.
+On a real Kafka, an application counts by key until each key is in its changelog. Then an instance
+with an empty directory restores everything before it processes records. Its rate is the number of
+replayed records divided by the CPU time of its process, including RocksDB's threads, which is the
+rate on one core. It also reports the rate by wall-clock time, from the grant of the tasks to the
+start of the last one.
 
     python benchmarks/streams_restore.py [--keys N] [--rounds N] [--json]
 """
@@ -42,7 +43,7 @@ def application(count: Callable[[int, bytes], int] = lambda total, _: total + 1)
 
 
 async def fill_changelog(address: str, folder: Path, keys: int) -> None:
-    """Count until the changelog has each key, and commit."""
+    """Count until the changelog has every key, and commit."""
     done, left = asyncio.Event(), keys
 
     def count(total: int, _: bytes) -> int:
@@ -60,7 +61,7 @@ async def fill_changelog(address: str, folder: Path, keys: int) -> None:
 
 
 async def restore(address: str, folder: Path, keys: int) -> dict[str, float]:
-    """Start an instance without state, and measure until all of its tasks are processed."""
+    """Start an instance without state, and measure until it processes all of its tasks."""
     started: list[TaskStarted] = []
     all_started = asyncio.Event()
 
@@ -85,7 +86,7 @@ async def restore(address: str, folder: Path, keys: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Run the benchmark; exit with 1 where the median is below the target."""
+    """Run the benchmark; exit with 1 if the median is below the target."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)

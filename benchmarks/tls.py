@@ -1,9 +1,9 @@
-"""TLS: `poll_arrow` beside a raw `ssl` socket and Java's consumer, and 1,000 SCRAM connections.
+"""TLS: `poll_arrow` compared with a raw `ssl` socket and Java, and 1,000 SCRAM connections.
 
-All read the same topic of a real Kafka over the same TLS listener. The raw socket sends the fetches
-that cover the topic, made ready before, two ahead, and throws the answers away. Java's is Kafka's
-own `ConsumerPerformance`, which measures itself without its start. Then one process opens 1,000
-connections that authenticate by SCRAM-SHA-256 over TLS and stay open, to Kafka and to our broker.
+All read the same topic of a real Kafka over the same TLS listener. The raw socket sends ready-made
+fetches that cover the topic, two ahead, and discards the responses. Java's side is Kafka's own
+`ConsumerPerformance`, which measures itself without its start. Then one process opens 1,000
+connections that authenticate with SCRAM-SHA-256 over TLS and stay open, to Kafka and to our broker.
 
     python benchmarks/tls.py [--records N] [--partitions N] [--rounds N] [--json]
 """
@@ -48,16 +48,16 @@ from tests.real_kafka.secured import SecuredKafka  # noqa: E402  # as above
 OURS, RAW, JAVA = "kohort poll_arrow", "raw ssl socket", "Java ConsumerPerformance"
 OF_RAW, SCRAM_S = 0.8, 10.0
 CONNECTIONS = 1_000
-# So many of them are being opened at a time.
+# Number of connections that are opened at a time.
 AT_ONCE = 100
 AHEAD = 2
 PARTITION_BYTES, FETCH_BYTES = 1024 * 1024, 50 * 1024 * 1024
-# Of a record batch: its length, and the offset of its last record after its first.
+# Fields of a record batch: its length, and the offset of its last record relative to its first.
 _LENGTH_AT, _LAST_AT, _BATCH_HEAD = 8, 23, 12
 
 
 def fetches(bootstrap: str, partitions: int, records: int) -> list[bytearray]:
-    """Return the requests that read the whole topic, as a consumer makes them."""
+    """Return the requests with which a consumer would read the whole topic."""
     offsets = dict.fromkeys(range(partitions), 0)
     found: list[bytearray] = []
     with Peer(bootstrap) as peer:
@@ -91,7 +91,7 @@ def _end(records: Buffer | None, end: int) -> int:
 
 
 def raw(address: str, context: ssl.SSLContext, requests: list[bytearray]) -> int:
-    """Send the fetches and throw the answers away; return their bytes."""
+    """Send the fetches and discard the responses; return their number of bytes."""
     host, _, port = address.rpartition(":")
     buffer = memoryview(bytearray(FETCH_BYTES))
     total = 0
@@ -123,7 +123,7 @@ def _receive(source: ssl.SSLSocket, view: memoryview) -> None:
 
 
 def authenticated(settings: dict[str, Any]) -> float:
-    """Return the seconds that `CONNECTIONS` take until all of them have authenticated."""
+    """Return the seconds until all `CONNECTIONS` have authenticated."""
     return asyncio.run(_authenticated(settings))
 
 
@@ -174,7 +174,7 @@ def _check_raw(least: int) -> harness.Check:
 
 
 def sides(kafka: SecuredKafka, folder: Path, options: argparse.Namespace) -> list[harness.Side]:
-    """Return those that read the topic."""
+    """Return the sides that read the topic."""
     records, value_bytes = options.records, options.records * poll_arrow.VALUE_BYTES
     requests = fetches(kafka.bootstrap_servers, options.partitions, records)
     context = ssl.create_default_context(cafile=str(kafka.authority.ca))
@@ -203,7 +203,7 @@ def sides(kafka: SecuredKafka, folder: Path, options: argparse.Namespace) -> lis
 
 
 def run(options: argparse.Namespace, folder: Path) -> harness.Result:
-    """Measure everybody."""
+    """Measure all sides."""
     with SecuredKafka(folder / "kafka", poll_arrow.THROUGHPUT_JVM) as kafka:
         poll_arrow.fill(kafka.bootstrap_servers, options.records, options.partitions)
         result = harness.measure(sides(kafka, folder, options), options.rounds, "records")

@@ -1,8 +1,8 @@
-"""Transactions of 100 records, one after the other, beside librdkafka.
+"""Transactions of 100 records, one after the other, compared with librdkafka.
 
-Each side sends 100 keyed records of 100 bytes and commits, so many times, to a topic of its own on
-one Apache Kafka; everything is at its defaults but `linger.ms`, which is 0 on both sides: a commit
-sends what is there. After every run a reader of committed records counts them.
+Each side repeatedly sends 100 keyed records of 100 bytes and commits, to a separate topic on one
+Apache Kafka; everything is at its defaults except `linger.ms`, which is 0 on both sides, because a
+commit sends the pending records anyway. After every run a reader of committed records counts them.
 
 Java and `make test` are needed once, for Kafka's jars.
 

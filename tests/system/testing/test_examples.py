@@ -11,7 +11,7 @@ from tests.testing.sessions import Bug, assert_found, example, ran
 COMMITS_TOO_SOON = Bug(
     "test_confluent_kafka.py",
     """\
-            ledger[order["id"]] = order["amount"]  # booked twice is booked once
+            ledger[order["id"]] = order["amount"]  # booking an order twice has no further effect
             consumer.commit(message, asynchronous=False)
 """,
     """\
