@@ -82,7 +82,7 @@ def a_reset_is_shown_and_then_done(bootstrap: str) -> None:
     reset = ("groups", "reset-offsets", group, "-b", bootstrap, "--topic", topic)
     done = ran(*reset, "--shift-by", "-5")
     assert done.returncode == 3
-    assert done.stderr == b"kohort: nothing was changed; to make the change, add --execute\n"
+    assert done.stderr == b"kohort: nothing was changed; to apply it, add --execute\n"
     assert stored(bootstrap, group) == {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 9}
     shown = as_json(*reset, "--shift-by", "-5", "--execute")
     assert [(row["new_offset"], row["old_offset"]) for row in shown["partitions"]] == [

@@ -169,9 +169,7 @@ def reset_offsets(
     for why in failed:
         tell(f"{'was not' if is_done else 'cannot be'} reset: {why}")
     if not is_done and not as_json:
-        how = (
-            ": leave out what cannot be reset" if failed else "; to make the change, add --execute"
-        )
+        how = ": leave out what cannot be reset" if failed else "; to apply it, add --execute"
         tell(f"nothing was changed{how}")
     ended(1 if failed else 0 if execute or dry_run or export else ONLY_SHOWN)
 

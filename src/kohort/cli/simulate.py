@@ -61,9 +61,7 @@ def simulate(
     ] = False,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder for shrunk failing scenarios; continue after a failure."
-        ),
+        typer.Option(metavar="FOLDER", help="Store shrunk failing scenarios there, and continue."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each run.")] = False,
 ) -> None:
