@@ -1,4 +1,4 @@
-"""What the admin client must do on any broker: the embedded one and a real Kafka run the same."""
+"""Scenarios of the admin client for any broker: the embedded one and a real Kafka."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ with warnings.catch_warnings():
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Ask until it is so: a broker learns of topics a moment after the controller has answered."""
+    """Retry until a condition holds: brokers learn of topics after the controller answers."""
     end = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < end
@@ -131,7 +131,7 @@ def offsets_of_a_group_are_forgotten_but_not_while_it_reads_them(bootstrap: str)
 def members_are_taken_out_of_their_group(
     bootstrap: str, protocol: str, instance: str | None
 ) -> None:
-    """What rejoins has another id, so a member that still polls is seen twice."""
+    """A member that rejoins has a new id, so one that still polls is seen twice."""
     topic = new_topic(bootstrap)
     group = f"group-{topic}"
     settings = {
@@ -159,7 +159,7 @@ def everything_can_be_awaited(bootstrap: str) -> None:
         async with AsyncAdminClient(bootstrap_servers=bootstrap) as admin:
             name = f"topic-{uuid.uuid4().hex[:12]}"
             await admin.create_topics([NewTopic(name, 2)])
-            # A broker learns of a topic a moment after the controller has answered.
+            # A broker learns of a topic shortly after the controller has answered.
             while name not in await admin.list_topics():
                 pass
             where = TopicPartition(name, 1)
@@ -178,7 +178,7 @@ def everything_can_be_awaited(bootstrap: str) -> None:
 
 
 def offsets_are_reset_to_what_the_partition_has(bootstrap: str) -> None:
-    """To an end, an offset, or a time that lies within the second of three records."""
+    """To the start or end, an offset, or a time at the second of three records."""
     topic = new_topic(bootstrap, retention_ms="-1")
     where, group = TopicPartition(topic, 0), f"group-{topic}"
     with Producer(bootstrap_servers=bootstrap) as producer:
@@ -374,7 +374,7 @@ Ask = Callable[..., Any]
 
 @contextmanager
 def asking(bootstrap: str, *, is_async: bool) -> Iterator[Ask]:
-    """Give a function that makes any call of either admin client by its name."""
+    """Return a function that makes any call of either admin client by name."""
     if not is_async:
         with AdminClient(bootstrap_servers=bootstrap) as admin:
             yield lambda name, *given: getattr(admin, name)(*given)
@@ -386,7 +386,7 @@ def asking(bootstrap: str, *, is_async: bool) -> Iterator[Ask]:
 
 
 def one_that_fails_costs_no_other(bootstrap: str, *, is_async: bool) -> None:
-    """Each call for several things, with one that is there and one that is not."""
+    """Each call for several items, with one that exists and one that does not."""
     with asking(bootstrap, is_async=is_async) as ask:
         _looks_up_the_others(bootstrap, ask)
         _changes_the_others(bootstrap, ask)

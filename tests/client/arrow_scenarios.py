@@ -1,4 +1,4 @@
-"""What `send_arrow` must do on any broker: the embedded one and a real Kafka run the same."""
+"""Scenarios of `send_arrow` for any broker: the embedded one and a real Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.client.producer_scenarios import read_messages
 from tests.real_kafka.foreign import new_topic
 
 with warnings.catch_warnings():
-    # It reads its schemas by a call that Python 3.11 alone calls deprecated.
+    # It reads its schemas with a call that only Python 3.11 reports as deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, TopicPartition
 
@@ -39,7 +39,7 @@ WAIT_S = 60
 
 
 class Row(NamedTuple):
-    """What one record has."""
+    """The contents of one record."""
 
     key: bytes | None
     value: bytes | None
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 def random_rows(count: int, *, partitions: int = PARTITIONS) -> list[Row]:
-    """Return rows of every kind; values carry numbers, so that none is taken for another."""
+    """Return rows of every kind; values contain numbers, so that they can be told apart."""
     chance = random.Random(17)
     rows = []
     for number in range(count):
@@ -82,7 +82,7 @@ def table_of(rows: list[Row]) -> pa.RecordBatch:
 
 
 def stored(bootstrap: str, topic: str, partition: int) -> list[Row]:
-    """Return what a partition holds, as librdkafka reads it."""
+    """Return the records of a partition, as librdkafka reads them."""
     return [
         Row(
             each.key(),
@@ -96,12 +96,12 @@ def stored(bootstrap: str, topic: str, partition: int) -> list[Row]:
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """Return headers in the one form that a consumer gives them in."""
+    """Return headers in the form in which a consumer returns them."""
     return cast("list[tuple[str, bytes | None]]", message.headers() or [])
 
 
 def check_stored(bootstrap: str, topic: str, rows: list[Row], delivery: ArrowDelivery) -> None:
-    """Compare each partition with what was sent: every row once, in its order, where it belongs."""
+    """Compare each partition with the sent rows: each row once, in order, in its partition."""
     left = list(rows)
     assert delivery.rows == len(rows)
     assert sum(each.rows for each in delivery.partitions.values()) == len(rows)
@@ -121,7 +121,7 @@ def check_stored(bootstrap: str, topic: str, rows: list[Row], delivery: ArrowDel
 
 
 def matching(rows: list[Row], found: list[Row], partition: int) -> tuple[list[Row], list[Row]]:
-    """Return the rows that must be in a partition, in order, and the rest."""
+    """Return the rows that belong in a partition, in order, and the rest."""
     sticky = iter([each for each in found if each.key is None])
     upcoming = next(sticky, None)
     here: list[Row] = []
@@ -186,7 +186,7 @@ def what_was_polled_can_be_sent(bootstrap: str) -> None:
 
 
 def polled(bootstrap: str, topic: str, count: int) -> Iterator[pa.RecordBatch]:
-    """Yield what `poll_arrow` gives until there were `count` rows."""
+    """Yield the results of `poll_arrow` until there are `count` rows."""
     with Consumer(
         topic,
         bootstrap_servers=bootstrap,
@@ -235,7 +235,7 @@ def lost_answers_make_no_duplicates(bootstrap: str) -> None:
 
 
 def what_a_broker_refuses_is_told_from_the_rest(bootstrap: str) -> None:
-    """A compacted topic takes no record without a key; those of one partition have none."""
+    """A compacted topic accepts no records without a key; those of one partition have none."""
     topic = new_topic(bootstrap, partitions=3, cleanup_policy="compact")
     where = [number % 3 for number in range(30)]
     keys = [None if partition == 1 else b"k" for partition in where]
@@ -260,7 +260,7 @@ def what_a_broker_refuses_is_told_from_the_rest(bootstrap: str) -> None:
 
 
 def batches_too_large_for_the_topic_are_divided(bootstrap: str) -> None:
-    """The first record is too large even alone; the others go on without it."""
+    """The first record is too large even alone; the others continue without it."""
     topic = new_topic(bootstrap, partitions=2, max_message_bytes="20000")
     small = [b"%05d" % number + b"v" * 95 for number in range(2_000)]
     table = pa.table({"value": [b"v" * 30_000, *small], "partition": [1] + [0, 1] * 1_000})
@@ -283,7 +283,7 @@ def batches_too_large_for_the_topic_are_divided(bootstrap: str) -> None:
 
 
 def batches_are_divided_until_they_fit(bootstrap: str, codec: str) -> None:
-    """One batch of 1 MiB for a topic that takes 2,000 bytes: it is divided again and again."""
+    """One batch of 1 MiB for a topic that accepts 2,000 bytes: it is split repeatedly."""
     topic = new_topic(bootstrap, max_message_bytes="2000")
     values = [b"%05d" % number + random.Random(number).randbytes(150) for number in range(1_000)]
     values[37] = random.Random(37).randbytes(3_000)
@@ -305,7 +305,7 @@ def batches_are_divided_until_they_fit(bootstrap: str, codec: str) -> None:
 
 
 def headers_alone_make_a_batch_too_large(bootstrap: str) -> None:
-    """The record that fits is written, although all bytes of the other one are in a header."""
+    """The record that fits is written, although all bytes of the other are in a header."""
     topic = new_topic(bootstrap, max_message_bytes="2000")
     headers = pa.array([None, [{"key": "h", "value": bytes(3_000)}]], HEADERS)
     table = pa.table({"value": [b"a", b"b"], "headers": headers})
@@ -329,8 +329,8 @@ def times_before_1970_are_refused_before_anything_is_sent(bootstrap: str) -> Non
 
 
 def times_beyond_microseconds_are_read(bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A producer that counts nanoseconds: `poll` gives them, `poll_arrow` what is nearest."""
-    # The record of 1970 is in a segment of its own, which Apache Kafka would delete for its age.
+    """A producer uses nanoseconds: `poll` returns them, `poll_arrow` the nearest possible time."""
+    # The record of 1970 is in a segment of its own, which Apache Kafka would delete as too old.
     latest = str(2**63 - 1)
     topic = new_topic(bootstrap, message_timestamp_after_max_ms=latest, retention_ms="-1")
     beyond = 1_700_000_000_000_000_000

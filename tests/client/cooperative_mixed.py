@@ -1,4 +1,4 @@
-"""Cooperative groups of our members and of other people's, on any broker."""
+"""Cooperative groups of our members and other clients', on any broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTITIONS = 4
 
 
 class Stranger:
-    """A member that is not ours, polling in a thread of its own."""
+    """A member of another client, polling in a thread of its own."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ def kafka_python(bootstrap: str, group: str, topic: str) -> Stranger:
         heartbeat_interval_ms=100,
         session_timeout_ms=6_000,
     )
-    # Else it may lead the group before it knows the topic, and gives nobody anything for minutes.
+    # Otherwise it may lead the group before it knows the topic, and assign nothing for minutes.
     assert consumer.partitions_for_topic(topic)
 
     def poll() -> list[bytes]:
@@ -103,7 +103,7 @@ def librdkafka(bootstrap: str, group: str, topic: str) -> Stranger:
 
 
 def produce(bootstrap: str, topic: str, start: int) -> set[bytes]:
-    """Forty records more, ten into each partition."""
+    """Write forty more records, ten into each partition."""
     for partition in range(PARTITIONS):
         values = [b"%d" % n for n in range(start, start + 40) if n % PARTITIONS == partition]
         foreign.produce(bootstrap, topic, values, partition)
@@ -117,7 +117,7 @@ STRANGERS: list[MakeStranger] = [kafka_python, librdkafka]
 async def each_record_is_read_once(
     bootstrap: str, make_stranger: MakeStranger, stranger_leads: bool
 ) -> None:
-    """A stranger comes and goes; what was ours stays ours, and is delivered all the while."""
+    """Another client's member comes and goes; our partitions stay ours, and keep delivering."""
     group = uuid.uuid4().hex
     topic = foreign.new_topic(bootstrap, PARTITIONS)
     everything = produce(bootstrap, topic, 0)
@@ -146,7 +146,7 @@ async def each_record_is_read_once(
             await asyncio.to_thread(stranger.stop)
         await ours.close()
     assert set(Counter([*seen, *stranger.seen]).values()) == {1}
-    # what was ours stayed ours when the other one came and when it left
+    # our partitions stayed ours when the other member came and when it left
     revoked = [len(partitions) for what, partitions in notes.told if what == "revoked"]
     assert revoked == ([PARTITIONS] if stranger_leads else [PARTITIONS // 2, PARTITIONS])
     assert "lost" not in {what for what, _ in notes.told}

@@ -1,4 +1,4 @@
-"""What happens to members of a cooperative group (KIP-429), the same on every broker.
+"""Scenarios of members of a cooperative group (KIP-429), for any broker.
 
 Each scenario is a coroutine that takes the address of a broker.
 """
@@ -36,7 +36,7 @@ def scenario(play: Scenario) -> Scenario:
 
 
 def cooperative(bootstrap: str, group: str, **settings: object) -> AsyncConsumer:
-    """A member that keeps what it owns."""
+    """A member that keeps its partitions during rebalances."""
     strategy = {"partition_assignment_strategy": "cooperative-sticky"}
     return member(bootstrap, group, **(strategy | settings))
 
@@ -50,7 +50,7 @@ def state_of(consumer: AsyncConsumer) -> ClassicMemberState:
 
 
 def is_at_rest(members: list[AsyncConsumer]) -> bool:
-    """Whether no member is in a rebalance, or knows less than the others."""
+    """Whether no member is in a rebalance or behind the others."""
     states = {state_of(each) for each in members}
     return (
         states == {ClassicMemberState.STABLE} and len({each.generation_id for each in members}) == 1
@@ -59,7 +59,7 @@ def is_at_rest(members: list[AsyncConsumer]) -> bool:
 
 @scenario
 async def three_members_come_and_go_and_each_record_is_read_once(bootstrap: str) -> None:
-    """L24: and nobody gives up anything but what another one gets."""
+    """L24: and members give up only partitions that another member gets."""
     topic, group = foreign.new_topic(bootstrap, 6), uuid.uuid4().hex
     for partition in range(6):
         foreign.produce(bootstrap, topic, [b"%d-%d" % (partition, n) for n in range(50)], partition)
@@ -86,7 +86,7 @@ async def three_members_come_and_go_and_each_record_is_read_once(bootstrap: str)
 
 
 class Holds(Notes):
-    """Takes its time to give partitions up, which holds the whole rebalance."""
+    """Gives up partitions slowly, which delays the whole rebalance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Holds(Notes):
 
 @scenario
 async def kept_partitions_deliver_during_a_rebalance(bootstrap: str) -> None:
-    """KIP-429 with KAFKA-8421; and they are committed, while the group waits (L11)."""
+    """KIP-429 with KAFKA-8421; they are also committed while the group waits (L11)."""
     topic, group = foreign.new_topic(bootstrap, 4), uuid.uuid4().hex
     other = foreign.new_topic(bootstrap, 1)
     reader, slow = cooperative(bootstrap, group), cooperative(bootstrap, group)
@@ -113,7 +113,7 @@ async def kept_partitions_deliver_during_a_rebalance(bootstrap: str) -> None:
     await poll_until(lambda: is_at_rest(members), *members)
     kept = reader.assignment()
     holds.holds = True
-    slow.subscribe([topic])  # now it has to give up the other topic, and does not
+    slow.subscribe([topic])  # now it has to give up the other topic, but does not
     await poll_until(lambda: holds.told[-1][0] == "revoked", reader, slow)
     reader.enforce_rebalance("to have one")
     await poll_until(
@@ -140,7 +140,7 @@ async def kept_partitions_deliver_during_a_rebalance(bootstrap: str) -> None:
 
 @scenario
 async def an_eager_newcomer_is_refused_and_the_group_lives(bootstrap: str) -> None:
-    """KIP-429, L10: the error is the newcomer's alone."""
+    """KIP-429, L10: only the newcomer gets the error."""
     topic, group = foreign.new_topic(bootstrap, 2), uuid.uuid4().hex
     notes = Notes()
     native = cooperative(bootstrap, group)
@@ -162,7 +162,7 @@ async def an_eager_newcomer_is_refused_and_the_group_lives(bootstrap: str) -> No
 
 @scenario
 async def two_rolling_bounces_lead_from_eager_to_cooperative(bootstrap: str) -> None:
-    """M6: and in the end a rebalance takes nothing from who keeps it."""
+    """M6: in the end, a rebalance takes no partitions from members that keep them."""
     topic, group = foreign.new_topic(bootstrap, 4), uuid.uuid4().hex
     steps = ("range", "cooperative-sticky,range", "cooperative-sticky")
 
@@ -191,7 +191,7 @@ async def two_rolling_bounces_lead_from_eager_to_cooperative(bootstrap: str) -> 
 
 
 class Fails(Notes):
-    """Raises whatever it is told."""
+    """Raises in every call."""
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition], /) -> Told:
         super().on_partitions_revoked(partitions)
@@ -204,7 +204,7 @@ class Fails(Notes):
 
 @scenario
 async def the_first_error_of_a_listener_is_raised_and_all_calls_are_made(bootstrap: str) -> None:
-    """L6: the assignment stands, whatever the listener made of it."""
+    """L6: the assignment stands, whatever the listener does."""
     topic, group = foreign.new_topic(bootstrap, 4), uuid.uuid4().hex
     fails = Fails()
     failing, other = cooperative(bootstrap, group), cooperative(bootstrap, group)
@@ -215,7 +215,7 @@ async def the_first_error_of_a_listener_is_raised_and_all_calls_are_made(bootstr
     with pytest.raises(ValueError, match="first"):
         await poll_until(lambda: False, failing, other)
     assert [what for what, _ in fails.told] == ["assigned", "revoked", "assigned"]
-    with pytest.raises(ValueError, match="second"):  # the round in which the other one gets them
+    with pytest.raises(ValueError, match="second"):  # the round in which the other member gets them
         await poll_until(lambda: False, failing, other)
     await poll_until(lambda: is_shared([failing, other], topic, 4), other, failing)
     with pytest.raises(ValueError, match="first"):
@@ -225,7 +225,7 @@ async def the_first_error_of_a_listener_is_raised_and_all_calls_are_made(bootstr
 
 @scenario
 async def what_a_member_measures(bootstrap: str) -> None:
-    """L12, L13, L14: every metric of Kafka's, and what two members make of it."""
+    """L12, L13, L14: all of Kafka's metrics, with the values of two members."""
     topic, group = foreign.new_topic(bootstrap, 2), uuid.uuid4().hex
     first, second = cooperative(bootstrap, group), cooperative(bootstrap, group)
     first.subscribe([topic])

@@ -1,4 +1,4 @@
-"""A proxy between a client and a broker that loses answers to requests that arrived."""
+"""A proxy between a client and a broker that loses answers to delivered requests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PRODUCE, METADATA = 0, 3
 
 
 class Asked(NamedTuple):
-    """A request that was passed on.
+    """A forwarded request.
 
     Attributes:
         key: Its API key.
         version: Its version.
-        answer: The frame that answers it, whatever the broker says.
+        answer: The frame that answers it instead of the broker's.
     """
 
     key: int
@@ -31,13 +31,13 @@ class Asked(NamedTuple):
 
 
 class CuttingProxy:
-    """Stands for one broker; cuts a connection instead of passing on chosen answers.
+    """Plays one broker; cuts the connection instead of forwarding chosen answers.
 
     Attributes:
-        bootstrap_servers: Where it listens; metadata names it instead of the broker.
-        cut: Asked for each answer to Produce, by its number; True loses it.
-        loses: Keys of the APIs whose answers are lost like that.
-        lost: How many answers were lost.
+        bootstrap_servers: Its address; metadata names it instead of the broker.
+        cut: Called with the number of each answer to Produce; True loses it.
+        loses: Keys of the APIs whose answers are lost in the same way.
+        lost: Number of lost answers.
     """
 
     def __init__(self, broker: str, cut: Callable[[int], bool]) -> None:
@@ -90,22 +90,22 @@ class CuttingProxy:
             key, version, number = frames.peek_request(memoryview(frame))
             answer = self.answer_itself(frame)
             asked[number] = Asked(key, version, answer)
-            # what the broker is asked instead keeps the answers in order
+            # a substitute request to the broker keeps the answers in order
             instead = frames.encode_request(ApiVersionsRequest(), 0, number, None)
             if not _sent(broker, _framed(frame) if answer is None else instead):
                 break
         _end(broker)
 
     def answer_itself(self, _frame: bytes) -> bytes | None:
-        """Return an answer (a whole frame) that the broker is not asked for; None: it is."""
+        """Return an answer (a whole frame) without asking the broker; None to ask it."""
         return None
 
     def changed(self, _key: int, frame: bytes) -> bytes:
-        """Return the broker's answer to a request of this API, as the client is to get it."""
+        """Return the broker's answer to a request of this API, in the form for the client."""
         return frame
 
     def on_the_way(self, _key: int, out: bytes) -> bytes:
-        """Return what arrives of an answer, a whole frame with its length."""
+        """Return the part of an answer (a whole frame with its length) that arrives."""
         return out
 
     def _responses(
@@ -164,7 +164,7 @@ def _exactly(sock: socket.socket, size: int) -> bytes | None:
 
 
 def _sent(to: socket.socket, data: bytes | bytearray) -> bool:
-    """Send it, unless the other end was quicker to close."""
+    """Send bytes, unless the other end has already closed."""
     try:
         to.sendall(data)
     except OSError:

@@ -29,10 +29,10 @@ _ANSWERS: dict[int, type[Message]] = {
 
 
 class ErringProxy(CuttingProxy):
-    """Stands for one broker; gives the partitions of chosen answers an error code.
+    """Plays one broker; sets an error code for the partitions of chosen answers.
 
     Attributes:
-        erred: How many answers have got one.
+        erred: Number of answers with an error code.
     """
 
     def __init__(self, broker: str) -> None:
@@ -43,7 +43,7 @@ class ErringProxy(CuttingProxy):
         self._erring = threading.Lock()
 
     def err(self, code: int, key: int, times: int = 1) -> None:
-        """Put a code into the next answers of an API that have a place for it."""
+        """Put a code into the next answers of an API that have a field for it."""
         with self._erring:
             self._code, self._key, self._left = code, key, times
 
@@ -67,7 +67,7 @@ class ErringProxy(CuttingProxy):
 
 
 def _with_code(message: Any, code: int) -> Any:
-    """Return a message whose innermost error codes are this one."""
+    """Return a message with this code in its innermost error fields."""
     inner = {
         name: tuple(_with_code(one, code) for one in value)
         for name, value in asdict(message).items()
@@ -80,5 +80,5 @@ def _with_code(message: Any, code: int) -> Any:
 
 
 def _is_outer(message: Any) -> bool:
-    """Whether the codes that a client looks at are further in, even where there is none now."""
+    """Whether the codes that a client reads are in an inner struct, even if there is none now."""
     return isinstance(message, FetchResponse) or hasattr(message, "topics")

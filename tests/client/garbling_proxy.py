@@ -1,4 +1,4 @@
-"""A proxy between a client and a broker that garbles answers, as a network or a balancer may."""
+"""A proxy between a client and a broker that garbles answers, as a network or load balancer may."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Garbles: TypeAlias = Callable[[bytes], bytes]
 """Returns what arrives instead of an answer; the answer itself for one that is to be good."""
 
 _HEAD = 8  # length and correlation id
-_RECORDS = 150  # an answer to Fetch of so many bytes has records
+_RECORDS = 150  # an answer to Fetch of at least this size contains records
 
 
 def nonsense(answer: bytes) -> bytes:
-    """Keep the length and what the answer is to; the rest is no message."""
+    """Keep the length and the correlation id; the rest is not a message."""
     return answer[:_HEAD] + b"\xff" * (len(answer) - _HEAD)
 
 
 def http(_answer: bytes) -> bytes:
-    """Answer as a load balancer does whose broker restarts."""
+    """Answer like a load balancer whose broker is restarting."""
     return b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -41,10 +41,10 @@ def one_bit(answer: bytes) -> bytes:
 
 
 class GarblingProxy(CuttingProxy):
-    """Stands for one broker; garbles answers as long as it is told to.
+    """Plays one broker; garbles answers when asked to.
 
     Attributes:
-        garbled: How many answers were garbled, by the number of the API.
+        garbled: Number of garbled answers, by API key.
     """
 
     def __init__(self, broker: str) -> None:
@@ -60,7 +60,7 @@ class GarblingProxy(CuttingProxy):
             self._how, self._left = how, dict.fromkeys(keys, times)
 
     def stop(self) -> None:
-        """Pass answers on as they are."""
+        """Forward answers unchanged."""
         self.garble(nonsense)
 
     def on_the_way(self, key: int, out: bytes) -> bytes:

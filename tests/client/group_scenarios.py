@@ -1,4 +1,4 @@
-"""What happens to members of a group, the same on every broker: embedded and real.
+"""Scenarios of members of a group, for any broker: embedded and real.
 
 Each scenario is a coroutine that takes the address of a broker.
 """
@@ -33,14 +33,14 @@ def scenario(play: Scenario) -> Scenario:
     return play
 
 
-# What the members of a scenario speak, "classic" or "consumer" (KIP-848).
+# The protocol of a scenario's members, "classic" or "consumer" (KIP-848).
 PROTOCOL: ContextVar[str] = ContextVar("PROTOCOL", default="classic")
 
 CLASSIC_ONLY = ("session_timeout_ms", "heartbeat_interval_ms")
 
 
 def member(bootstrap: str, group: str, **settings: object) -> AsyncConsumer:
-    """A member that sees rebalances soon."""
+    """A member that notices rebalances quickly."""
     defaults: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
@@ -74,7 +74,7 @@ async def poll_until(
 
 
 class Notes(RebalanceListener):
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, frozenset[TopicPartition]]] = []
@@ -92,7 +92,7 @@ class Notes(RebalanceListener):
         return None
 
     def all_of(self, kind: str) -> frozenset[TopicPartition]:
-        """All partitions that it was ever told this of."""
+        """All partitions in its calls of this kind."""
         return frozenset().union(*(partitions for what, partitions in self.told if what == kind))
 
 
@@ -120,7 +120,7 @@ async def three_members_share_and_lose_nothing(bootstrap: str) -> None:
 
 
 def is_shared(members: Iterable[AsyncConsumer], topic: str, count: int) -> bool:
-    """Whether the members have all partitions, each about as many, none twice."""
+    """Whether the members have all partitions, shared evenly, none twice."""
     shares = [each.assignment() for each in members]
     even = max(map(len, shares)) - min(map(len, shares)) <= 1
     together = sorted(partition for share in shares for partition in share)
@@ -153,7 +153,7 @@ async def listeners_hear_of_every_change_in_order(bootstrap: str) -> None:
 
 
 class SlowToLetGo(RebalanceListener):
-    """Lets partitions go when its future is done."""
+    """Gives up partitions when its future is done."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -211,7 +211,7 @@ async def a_listener_commits_while_partitions_are_still_its_own(bootstrap: str) 
 
 
 class Fails(RebalanceListener):
-    """Raises when it is told of an assignment."""
+    """Raises in an assignment."""
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
         raise ArithmeticError("the application's own fault")
@@ -299,7 +299,7 @@ async def a_static_member_comes_back_to_what_it_had(bootstrap: str) -> None:
 
 @scenario
 async def a_static_member_can_leave_for_good(bootstrap: str) -> None:
-    """KIP-1092: nobody waits for the end of its session."""
+    """KIP-1092: the group does not wait for its session to expire."""
     topic, group = foreign.new_topic(bootstrap, 2), uuid.uuid4().hex
     static = member(bootstrap, group, group_instance_id="a", session_timeout_ms=120_000)
     other = member(bootstrap, group)
@@ -365,7 +365,7 @@ async def subscribing_by_hand_and_by_group_exclude_each_other(bootstrap: str) ->
         member(bootstrap, "")
 
 
-# What an application sees is the same with the classic protocol and with KIP-848.
+# Applications see the same with the classic protocol and with KIP-848.
 THE_SAME: list[Scenario] = [
     three_members_share_and_lose_nothing,
     a_deferred_revocation_holds_the_partitions_and_the_group,

@@ -1,4 +1,4 @@
-"""An exception between any two bytecodes, as the handler of a signal may raise it."""
+"""An exception between any two bytecodes, as a signal handler may raise."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ OURS = str(Path(kohort.__file__).parent)
 
 
 class BoomError(Exception):
-    """What the handler raises."""
+    """The exception of the handler."""
 
 
 class Interrupt:
-    """Raises before one bytecode of this thread, out of those in the code of the client.
+    """Raises before one bytecode in the client's code, in this thread.
 
     Args:
-        position: Which one, from 1.
-        handler: What is called there, and may raise.
+        position: Number of the bytecode, from 1.
+        handler: Called there; may raise.
 
     Attributes:
         is_over: Whether it was called.
@@ -35,7 +35,7 @@ class Interrupt:
         self._handler = handler
 
     def __call__(self, function: Callable[[], object]) -> None:
-        """Call a function and interrupt it; whatever else comes out of it is raised."""
+        """Call a function and interrupt it; other exceptions propagate."""
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:
@@ -58,16 +58,16 @@ class Interrupt:
 
 
 def boom() -> None:
-    """Raise as the handler of a signal does."""
+    """Raise like a signal handler."""
     raise BoomError
 
 
 def interrupts(handler: Callable[[], object] = boom, every: int = 1) -> Iterator[Interrupt]:
-    """One for each position, up to the first that was behind the end of what was interrupted.
+    """Yield an interrupt for each position, until one is past the end of the interrupted code.
 
     Args:
-        handler: What is called there, and may raise.
-        every: Take each so many-th position, beginning at a random one of the first.
+        handler: Called there; may raise.
+        every: Use only every n-th position, with a random start.
     """
     position = random.randint(1, every)
     while True:

@@ -1,4 +1,4 @@
-"""Tests that are coroutines."""
+"""Decorators for tests that are coroutines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Test = Callable[P, Coroutine[object, object, None]]
 
 
 def on_a_loop_for(limit_s: float) -> Callable[[Test[P]], Callable[P, None]]:
-    """Run a test on a loop of its own; it must end within a time no good run comes near."""
+    """Run a test on its own loop; its time limit is far above that of any good run."""
 
     def wrap(test: Test[P]) -> Callable[P, None]:
         @functools.wraps(test)
@@ -31,5 +31,5 @@ def on_a_loop_for(limit_s: float) -> Callable[[Test[P]], Callable[P, None]]:
 
 
 def on_a_loop(test: Test[P]) -> Callable[P, None]:
-    """As `on_a_loop_for`, with the time that most tests have."""
+    """Like `on_a_loop_for`, with the time limit of most tests."""
     return on_a_loop_for(60)(test)

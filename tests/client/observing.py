@@ -1,4 +1,4 @@
-"""What a client does with its settings, seen from outside: what it asks, raises and leaves."""
+"""Observe from outside what a client does with its settings: requests, errors and leaving."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Kind: TypeAlias = type[Consumer] | type[Producer] | type[AdminClient]
 Settings: TypeAlias = dict[str, Any]
 M = TypeVar("M", bound=Message)
 
-# For what must not happen, with no event after it: a short watch misses faults, but makes none.
+# For events that must not happen: watching only briefly misses faults, but reports no false ones.
 WATCHED_S = 1.0
 HOUR_MS = 3_600_000
 FETCH = 1
@@ -37,14 +37,14 @@ PLACE = TopicPartition("t", 0)
 
 
 class Recorder(CuttingProxy):
-    """Stands for one broker and keeps what clients ask.
+    """Plays one broker and keeps the requests of clients.
 
     Attributes:
-        requests: What was asked, in order.
-        client_ids: As whom.
+        requests: The requests, in order.
+        client_ids: Client ids of the requests.
         advertised: Host and port of the broker instead of its own.
-        damages: Whether a value of fetched records is another than the one that was produced.
-        held: Clear: answers to Metadata and Produce are held back until it is set.
+        damages: Whether fetched records have a value that differs from the produced one.
+        held: While clear, answers to Metadata and Produce are held back.
     """
 
     def __init__(self, broker: str) -> None:
@@ -64,14 +64,14 @@ class Recorder(CuttingProxy):
         super().__exit__()
 
     def answer_itself(self, frame: bytes) -> bytes | None:
-        # a request's memory is its frame's: what is kept must not be a view of it
+        # a request shares its frame's memory: keep a copy, not a view
         received = frames.decode_request(memoryview(bytes(frame)))
         self.requests.append(received.message)
         self.client_ids.add(received.client_id)
         return None
 
     def asked(self, kind: type[M]) -> list[M]:
-        """What was asked of one kind."""
+        """The requests of one type."""
         return [each for each in tuple(self.requests) if isinstance(each, kind)]
 
     def _renamed(self, frame: bytes, version: int, number: int) -> bytes:
@@ -86,7 +86,7 @@ class Recorder(CuttingProxy):
         return bytes(frames.encode_response(response, version, number))
 
     def more_than(self, count: int, kind: type[Message]) -> Callable[[], bool]:
-        """Tells whether more was asked of one kind."""
+        """Returns a check for more requests of one type."""
         return lambda: len(self.asked(kind)) > count
 
 
@@ -95,7 +95,7 @@ def idle() -> None:
 
 
 def happens(is_due: bool, condition: Callable[[], bool], step: Callable[[], object] = idle) -> bool:
-    """Whether something happens: what is due has long to do so, what is not a little."""
+    """Whether an event happens: expected events get a long time, unexpected ones a short time."""
     end = time.monotonic() + (DEADLINE_S if is_due else WATCHED_S)
     while not condition() and time.monotonic() < end:
         step()
@@ -104,7 +104,7 @@ def happens(is_due: bool, condition: Callable[[], bool], step: Callable[[], obje
 
 @contextmanager
 def listening(answer: Callable[[socket.socket], None]) -> Iterator[tuple[str, list[None]]]:
-    """A server that does one thing with each connection; a list as long as there were any."""
+    """A server with one action per connection; a list with an entry per connection."""
     listener = socket.create_server(("127.0.0.1", 0))
     accepted: list[None] = []
     clients: list[socket.socket] = []
@@ -129,7 +129,7 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[tuple[str, li
 
 
 def error_of(call: Callable[[], object]) -> str:
-    """The text of what a call raises, empty when it raises nothing."""
+    """The text of a call's exception, empty when it raises none."""
     try:
         call()
     except (KohortError, ValueError, TimeoutError) as error:
@@ -139,7 +139,7 @@ def error_of(call: Callable[[], object]) -> str:
 
 @contextmanager
 def logged() -> Iterator[Callable[[], str]]:
-    """What the client logs meanwhile."""
+    """The client's log during the block."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]  # one line instead of a class
@@ -163,7 +163,7 @@ LASTS: dict[Kind, str] = {Producer: "max_block_ms"}
 
 
 def a_call(client: Client, topic: str = "t") -> object:
-    """Something for which the client needs the brokers."""
+    """A call for which the client needs the brokers."""
     if isinstance(client, Consumer):
         return client.end_offsets([TopicPartition(topic, 0)])
     if isinstance(client, Producer):
@@ -172,12 +172,12 @@ def a_call(client: Client, topic: str = "t") -> object:
 
 
 def bounded(kind: Kind, timeout_ms: int) -> dict[str, object]:
-    """Settings with which a call takes no longer."""
+    """Settings that limit the time of a call."""
     return {LASTS.get(kind, "default_api_timeout_ms"): timeout_ms}
 
 
 def to_the_leader(client: Client) -> object:
-    """Something that the partition's leader or the coordinator must answer."""
+    """A call that the partition's leader or the coordinator must answer."""
     if isinstance(client, Consumer):
         return client.end_offsets([PLACE])
     if isinstance(client, Producer):
@@ -223,7 +223,7 @@ def is_short(given: dict[str, Any]) -> bool:
 
 
 def often(given: dict[str, Any]) -> int:
-    """How many attempts tell a short pause from a long one, however busy the machine is.
+    """The number of attempts that tells a short pause from a long one on any machine.
 
     Pauses of 10 ms that double leave time for 7 attempts in a second and for 13 in a minute, those
     that double up to the default of 1 s for 70 in a minute. Metadata may be asked for by two at
@@ -264,7 +264,7 @@ def refreshes(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def idles(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whether a connection that was not used for a while is used again."""
+    """Whether a connection that was idle for a while is used again."""
     with closing(kind(**settings_of(recorder, given))) as client:
         a_call(client)
         before = len(recorder.asked(ApiVersionsRequest))

@@ -14,14 +14,14 @@ Address: TypeAlias = tuple[str, int]
 
 
 class Passing(Struct, kw_only=True):
-    """What a proxy does.
+    """The behaviour of a proxy.
 
     Attributes:
-        user: Who may use it, with a password; None: everybody.
-        names: What it knows names as.
-        refuses: With what it answers that it does not connect; "" connects.
-        port: Where it listens.
-        asked: What it was asked to connect to.
+        user: The allowed user, with a password; None for everyone.
+        names: Its replacements of host names.
+        refuses: Its answer when it refuses to connect; "" to connect.
+        port: Its port.
+        asked: The requested addresses.
     """
 
     user: tuple[str, str] | None = None

@@ -1,4 +1,4 @@
-"""What a producer must do on any broker: the embedded one and a real Kafka run the same."""
+"""Scenarios of a producer for any broker: the embedded one and a real Kafka."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ def each_acks_delivers(bootstrap: str) -> None:
         with Producer(bootstrap_servers=bootstrap, acks=acks, enable_idempotence=once) as producer:
             offsets.append(producer.send(topic, str(acks).encode()).result(30).offset)
             producer.flush(30)
-        # without an answer nobody knows when the record is there, except by what comes after it
+        # without an answer, only a later record shows that this one is written
     assert offsets[0] == -1
     assert offsets[1] < offsets[2]
 
 
 def unique_name() -> str:
-    """Return a topic name that is free."""
+    """Return an unused topic name."""
     return f"topic-{uuid.uuid4().hex[:12]}"

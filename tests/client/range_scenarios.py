@@ -1,4 +1,4 @@
-"""What reading a range must do on any broker: the embedded one and a real Kafka run the same."""
+"""Scenarios of reading a range for any broker: the embedded one and a real Kafka."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read(
 
 
 def id_of(bootstrap: str, topic: str) -> uuid.UUID:
-    """The id that the broker gave a topic; zero when there is none."""
+    """The topic's id at the broker; zero when there is none."""
     with Peer(bootstrap) as peer:
         asked = MetadataRequest(
             topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False
@@ -64,14 +64,14 @@ def id_of(bootstrap: str, topic: str) -> uuid.UUID:
 
 
 def delete(bootstrap: str, topic: str) -> None:
-    """Delete a topic and wait until its broker says so."""
+    """Delete a topic and wait until its broker confirms it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(30)
     eventually(lambda: not id_of(bootstrap, topic).int, "the topic is gone")
 
 
 def make_anew(bootstrap: str, topic: str) -> None:
-    """Delete a topic and make another one of its name, and wait until its broker says so."""
+    """Delete and recreate a topic, and wait until its broker confirms it."""
     delete(bootstrap, topic)
     create_topic(bootstrap, topic, 1)
     eventually(lambda: bool(id_of(bootstrap, topic).int), "the topic is there again")
@@ -142,7 +142,7 @@ def a_range_is_read_by_the_id_of_its_topic(bootstrap: str) -> None:
 def another_topic_of_the_name_is_never_read(
     bootstrap: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether the place of the partition is known from before, or asked for."""
+    """Whether the partition's location is already known, or requested."""
     topic = filled_topic(bootstrap)
     before = id_of(bootstrap, topic)
     old = OffsetRange(topic, 0, 10, 20, before)
@@ -208,7 +208,7 @@ def columns_are_those_asked_for(bootstrap: str) -> None:
 
 
 def a_topic_is_found_with_one_question(bootstrap: str) -> None:
-    """What is learnt of one partition is known of the others: the bootstrap address is not used."""
+    """An answer for one partition also covers the others: the bootstrap address is not used."""
     topic = new_topic(bootstrap, 3)
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in range(3):

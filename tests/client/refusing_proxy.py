@@ -1,4 +1,4 @@
-"""A proxy between a client and a broker that answers commits with an error, as long as it likes."""
+"""A proxy between a client and a broker that answers commits with an error, when asked to."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Offsets = dict[int, int]  # by partition, of the only topic there is
 
 
 class RefusingProxy(CuttingProxy):
-    """Stands for one broker whose coordinator is busy loading.
+    """Plays one broker whose coordinator is loading.
 
     Attributes:
-        refuses: Asked for the offsets of each commit; True: the answer is an error, and the broker
-            does not hear of it.
+        refuses: Called with the offsets of each commit; True to answer with an error, without
+            asking the broker.
         code: The error.
-        refused: The offsets of commits that were refused.
-        stored: The offsets of commits that were passed on.
-        heartbeats: How many there were.
+        refused: The offsets of refused commits.
+        stored: The offsets of forwarded commits.
+        heartbeats: The number of heartbeats.
     """
 
     def __init__(self, broker: str) -> None:

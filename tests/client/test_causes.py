@@ -1,4 +1,4 @@
-"""Calls that run out of time say what kept them, and what waiting does not help fails at once."""
+"""Calls that time out name the cause, and calls that waiting cannot help fail at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.client.refusing_proxy import RefusingProxy
 from tests.real_kafka.broker import RealKafka, free_ports
 
 SOON_MS = 1_000
-# What may not take this long is not waited for.
+# Longer than any call that must not wait.
 NEVER_MS = 600_000
 
 
@@ -84,7 +84,7 @@ def assert_caused_by(error: KohortError, code: ErrorCode, *words: str) -> None:
 
 @pytest.mark.parametrize("number", [0, 7])
 def test_offsets_of_what_is_missing(servers: str, topic: str, number: int) -> None:
-    """As Java's, kafka-python's and aiokafka's it waits: the partition may be made meanwhile."""
+    """It waits, like Java's client, kafka-python and aiokafka: the partition may yet appear."""
     missing = TopicPartition(topic if number else "is-not-there", number)
     shown = f"{missing.topic}-{number}"
     with consumer(servers) as reader:
@@ -181,7 +181,7 @@ def test_a_producer_says_which_topic_is_missing(tmp_path: Path) -> None:
 
 
 class NoCoordinator(CuttingProxy):
-    """Stands for a broker that does not know any group's coordinator."""
+    """Plays a broker that does not know any group's coordinator."""
 
     def answer_itself(self, frame: bytes) -> bytes | None:
         received = frames.decode_request(memoryview(frame))
@@ -295,7 +295,7 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
 
 
 def is_not_yet(call: Callable[[], object], what: str) -> None:
-    """Have a call run out of time: an attempt to connect that goes on is no failure."""
+    """Let a call time out: an ongoing connection attempt is not a failure."""
     error = timed_out(call)
     assert what in str(error)
     assert error.code == ErrorCode.REQUEST_TIMED_OUT
@@ -309,7 +309,7 @@ def test_a_server_that_does_not_accept_yet() -> None:
         server.listen(0)
         for each in (first, second):
             each.setblocking(False)
-            each.connect_ex(server.getsockname())  # from now on nobody else gets in
+            each.connect_ex(server.getsockname())  # from now on no other connection is accepted
         address = "{}:{}".format(*server.getsockname())
         with Producer(bootstrap_servers=address, max_block_ms=SOON_MS) as writer:
             what = f"{address}: no server accepted the connection"

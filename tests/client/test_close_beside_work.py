@@ -1,4 +1,4 @@
-"""What `close` counts as done: beside another thread or task at work, and after an exception."""
+"""What `close` counts as processed: beside other threads or tasks, and after an exception."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def batch_of(consumer: Consumer) -> int:
 
 
 class Worker:
-    """A thread that does what it is told, one thing after the other."""
+    """A thread that runs functions one after another."""
 
     def __init__(self) -> None:
         self._todo: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -186,7 +186,7 @@ def test_an_exception_that_is_handled_outside_is_told(
 def test_what_an_exception_in_the_third_record_does(
     bootstrap: str, topic: str, group: str, shape: str, stored: int
 ) -> None:
-    """As docs/clients.md says: `close` cannot see an exception that was caught before."""
+    """As in docs/clients.md: `close` cannot see an exception that was caught earlier."""
     consumer = Consumer(topic, **settings(bootstrap, group))
 
     def work() -> None:
@@ -283,7 +283,7 @@ async def test_a_waiting_poll_of_another_task_has_handed_out_nothing(
         async for _ in consumer:
             read += 1
             if read == COUNT:
-                all_read.set()  # this task goes on first, to where it waits for more
+                all_read.set()  # this task continues first, until it waits for more
 
     task = asyncio.create_task(run())
     await all_read.wait()
@@ -302,15 +302,15 @@ async def test_a_task_that_polled_keeps_no_consumer_and_is_not_kept(
     seen = weakref.ref(task)
     del task
     while seen() is not None:
-        await asyncio.sleep(0)  # callbacks of the task are called yet
+        await asyncio.sleep(0)  # the task's callbacks still have to run
         gc.collect()
-    await async_batch(consumer)  # by the task that runs this, which goes on
+    await async_batch(consumer)  # in the current task, which continues
     here, kept = weakref.ref(consumer), [consumer]
     del consumer
     with pytest.warns(ResourceWarning):
         kept.clear()
     assert here() is None
-    while len(asyncio.all_tasks()) > 1:  # it says goodbye
+    while len(asyncio.all_tasks()) > 1:  # it is still leaving the group
         await asyncio.sleep(0)
         gc.collect()
 
@@ -319,7 +319,7 @@ async def test_a_task_that_polled_keeps_no_consumer_and_is_not_kept(
 async def test_a_close_in_a_task_of_the_task_that_polled(
     bootstrap: str, topic: str, group: str
 ) -> None:
-    """So does `asyncio.wait_for` before Python 3.12."""
+    """`asyncio.wait_for` does this before Python 3.12."""
     consumer = AsyncConsumer(topic, **settings(bootstrap, group))
     other = AsyncConsumer(topic, **settings(bootstrap, f"{group}-other"))
     count = await async_batch(consumer)

@@ -1,4 +1,4 @@
-"""A close on the caller's loop is cancelled: it goes on, and the next one takes over."""
+"""A close on the caller's loop is cancelled: it continues, and the next one takes over."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def topic(bootstrap: str) -> str:
 
 
 class Told(RebalanceListener):
-    """Counts how often partitions are given up, and raises then if it shall."""
+    """Counts revocations, and raises then if asked to."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.count = 0
@@ -70,7 +70,7 @@ async def member(
 
 
 async def cut(close: Callable[[], Coroutine[object, object, None]], turns: int) -> None:
-    """Cancel a close after so many turns of the loop."""
+    """Cancel a close after this many turns of the loop."""
     closing = asyncio.create_task(close())
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -80,12 +80,12 @@ async def cut(close: Callable[[], Coroutine[object, object, None]], turns: int) 
 
 
 def alone() -> bool:
-    """Whether nothing of a client runs any more: only the test does."""
+    """Whether no task of a client runs any longer, only the test's."""
     return len(asyncio.all_tasks()) == 1
 
 
 async def left(bootstrap: str, topic: str) -> bool:
-    """Whether nobody is in the group, where all that was read is stored."""
+    """Whether the group has no members, and all read offsets are stored."""
     group = f"group-of-{topic}"
     async with AsyncAdminClient(bootstrap_servers=bootstrap) as client:
         members = (await client.describe_groups([group]))[group].members

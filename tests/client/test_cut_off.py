@@ -1,4 +1,4 @@
-"""Connections that end at random moments: nothing acknowledged is missed, nobody is blamed."""
+"""Connections that end at random moments: no acknowledged record is lost, no caller is blamed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Scissors:
             opened = cast("asyncio.Transport", transport)
             self._open.add(opened)
             made(of, transport)
-            if self.chance.random() < 0.2:  # many go wrong while they are made
+            if self.chance.random() < 0.2:  # many break while they are opened
                 self._cut_soon(opened)
 
         def connection_lost(of: BrokerConnection, error: Exception | None) -> None:
@@ -69,7 +69,7 @@ class Scissors:
     def _cut(self, transport: asyncio.Transport) -> None:
         if not self.is_calm and not transport.is_closing():
             self.cuts += 1
-            with contextlib.suppress(OSError):  # the other end was quicker
+            with contextlib.suppress(OSError):  # the other end closed first
                 transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 
@@ -77,7 +77,7 @@ Seen = set[tuple[TopicPartition, int]]
 
 
 async def poll(members: list[AsyncConsumer], seen: Seen) -> None:
-    """Poll all; who has not reached a broker yet may say so, and is polled again."""
+    """Poll all; one that has not reached a broker yet may raise, and is polled again."""
     for each in members:
         with contextlib.suppress(BrokerUnavailableError):
             for partition, records in (await each.poll(5)).items():
@@ -85,7 +85,7 @@ async def poll(members: list[AsyncConsumer], seen: Seen) -> None:
 
 
 async def sent(deliveries: list[asyncio.Future[RecordMetadata]]) -> Seen:
-    """Where the records are that the broker has acknowledged: all of them."""
+    """Offsets of all the records, which the broker must have acknowledged."""
     found = await asyncio.gather(*deliveries)
     return {(TopicPartition(each.topic, each.partition), each.offset) for each in found}
 

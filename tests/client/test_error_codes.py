@@ -1,7 +1,7 @@
-"""An error code in one answer never stops a client for good unless only the application can help.
+"""An error code in one answer stops a client for good only if the application must act.
 
-A newer broker sends codes that the client does not know, a flipped bit makes one of a good answer:
-it is told once, and what was wanted is asked for again.
+A newer broker may send unknown codes, and a flipped bit may turn a good answer into an error: it is
+logged once, and the request is retried.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def proxy(bootstrap: str) -> Iterator[ErringProxy]:
 
 
 class Reading:
-    """A consumer of the only partition of a topic, with what it has read and was told."""
+    """A consumer of a topic's only partition, with its records and errors."""
 
     def __init__(self, proxy: ErringProxy, topic: str, **settings: Any) -> None:
         self.consumer = Consumer(

@@ -1,4 +1,4 @@
-"""Every exception of the package comes out of `pickle` and `copy` as it went in."""
+"""Every exception of the package survives `pickle` and `copy` unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from kohort.wire.codec.frame import ForeignProtocolError
 HERE = TopicPartition("flights", 0)
 REFUSED = KafkaError(ErrorCode.NON_EMPTY_GROUP, "group has members")
 
-# What the constructors take that do not take a text.
+# Arguments of constructors that do not take a text.
 MADE: dict[type[BaseException], Callable[[], BaseException]] = {
     ArrowDeliveryError: lambda: ArrowDeliveryError(
         ArrowDelivery("flights", 3, {}), {}, pa.array([3, 5], pa.int64())

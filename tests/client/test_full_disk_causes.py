@@ -13,7 +13,7 @@ COUNT = 40
 
 
 def test_records_behind_a_refused_one_have_its_cause(tmp_path: Path) -> None:
-    """The broker refuses them for their sequence numbers, which is a consequence alone."""
+    """The broker refuses them for their sequence numbers, which is only a consequence."""
     with (
         EmbeddedBroker(tmp_path) as broker,
         Producer(

@@ -1,7 +1,7 @@
-"""Every public call of every client is given anything at all, and a canary is sent after it.
+"""Call every public method of every client with arbitrary arguments, followed by a canary.
 
-A call does what it says or raises one of the errors it may raise, and the client is as it was: it
-still reads, writes or answers. Methods are found by `inspect`, so that a new one is fuzzed, too.
+A call works as documented or raises one of its documented errors, and the client stays usable: it
+still reads, writes or answers. Methods are found by `inspect`, so new ones are fuzzed, too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SCRATCH = TopicPartition("scratch", 0)
 NOW = datetime.now(UTC)
 LONG_S = 30
 
-# Calls are short, or a topic that is not there would be waited for.
+# Short timeouts, or calls would wait for missing topics.
 COMMON: dict[str, Any] = {"default_api_timeout_ms": 300}
 MEMBER: dict[str, Any] = COMMON | {"auto_offset_reset": "earliest", "enable_auto_commit": False}
 WRITER: dict[str, Any] = {
@@ -105,7 +105,7 @@ OFFSETS = st.dictionaries(PLACES, st.one_of(st.just(1), st.just(OffsetAndMetadat
 ACL = AclBinding(resource_type="topic", name="scratch", principal="User:fuzz", operation="read")
 RECORD = ConsumerRecord("scratch", 0, 0, 0, 0, None, None, (), -1)
 
-# What a parameter is meant to be given, by its name.
+# Valid values of a parameter, by its name.
 MEANT: dict[str, st.SearchStrategy[object]] = {
     "topic": NAMES,
     "topics": st.lists(NAMES, max_size=2),
@@ -152,7 +152,7 @@ CREATED = MEANT | {"topics": st.just([NewTopic("another", 1)])}
 
 
 def value_of(data: st.DataObject, name: str, meant: st.SearchStrategy[object]) -> object:
-    """What is meant, or anything; but no time-out that lasts, for that is obeyed."""
+    """A valid or arbitrary value; but no long timeout, because the client would obey it."""
     value = data.draw(meant, name) if data.draw(st.booleans()) else anything(data)
     if name.startswith("timeout") and isinstance(value, (int, float)) and value > 5:
         value = 5
@@ -163,7 +163,7 @@ def value_of(data: st.DataObject, name: str, meant: st.SearchStrategy[object]) -
 def drawn(
     data: st.DataObject, call: Callable[..., object], meant: Mapping[str, Any]
 ) -> tuple[list[object], dict[str, object]]:
-    """Arguments of a call, half of them sensible so that the others are looked at."""
+    """Arguments of a call, half of them valid so that the others are reached."""
     positional: list[object] = []
     named: dict[str, object] = {}
     for name, parameter in inspect.signature(call).parameters.items():
@@ -183,8 +183,8 @@ class Subject:
 
     Args:
         kind: The class of the client.
-        bootstrap: Where its broker is.
-        more: Settings.
+        bootstrap: Address of its broker.
+        more: More settings.
     """
 
     meant: Mapping[str, Any] = MEANT
@@ -195,7 +195,7 @@ class Subject:
         self.client = kind(bootstrap_servers=bootstrap, **more)
 
     def call(self, method: Callable[..., object], *args: object, **named: object) -> object:
-        """Make a call, and wait for what it returns."""
+        """Make a call, and wait for its result."""
 
         async def call() -> object:
             result = method(*args, **named)
@@ -209,7 +209,7 @@ class Subject:
         return result.result(LONG_S) if isinstance(result, Future) else result
 
     def works(self) -> None:
-        """Have the client do its work, however long it takes beside others: its calls are short."""
+        """Check that the client works, with retries: its calls have short timeouts."""
         end = time.monotonic() + LONG_S
         while True:
             try:
@@ -218,7 +218,7 @@ class Subject:
                 assert time.monotonic() < end
 
     def canary(self) -> None:
-        """Have the client do its work, once."""
+        """Check once that the client works."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -278,7 +278,7 @@ LEFT_OUT = {"close", "from_config"}
 
 
 def calls() -> Iterator[tuple[type, str]]:
-    """All public methods that take something."""
+    """All public methods with parameters."""
     for kind in KINDS:
         for name, method in inspect.getmembers(kind, inspect.isfunction):
             takes = len(inspect.signature(method).parameters) > 1

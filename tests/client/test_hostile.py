@@ -1,4 +1,4 @@
-"""Servers that are not there, not Kafka's, or hostile: an error in time, never a hang."""
+"""Servers that are missing, not Kafka, or hostile: an error in time, never a hang."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SERVED = ApiVersionsResponse(
 
 @asynccontextmanager
 async def listening(peer: Peer) -> AsyncIterator[str]:
-    """A server on loopback that treats every connection as `peer` does."""
+    """A server on loopback that passes every connection to `peer`."""
     writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,7 +60,7 @@ async def listening(peer: Peer) -> AsyncIterator[str]:
 
 
 def cluster_of(address: str) -> Cluster:
-    """What a client has that knows of one broker."""
+    """The cluster of a client that knows one broker."""
     host, _, port = address.rpartition(":")
     cluster = Cluster(ClientConfig(bootstrap_servers=address))
     cluster.metadata = ClusterMetadata(nodes={1: Node(1, host, int(port), None)})
@@ -68,7 +68,7 @@ def cluster_of(address: str) -> Cluster:
 
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer ApiVersions as a broker does."""
+    """Answer ApiVersions like a broker."""
     request = await next_request(reader)
     writer.write(frames.encode_response(SERVED, request.version, request.correlation_id))
 
@@ -95,7 +95,7 @@ async def hangs_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
 
 
 async def greets_and_hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The connection is made, and gone before whoever waited for it can use it."""
+    """The connection is opened, and closed before the waiting caller can use it."""
     await greet(reader, writer)
     writer.close()
 
@@ -169,9 +169,9 @@ async def test_a_bad_server_costs_one_error_that_names_it(peer: Peer) -> None:
 
 @on_a_loop
 async def test_a_broker_that_ends_a_connection_once_it_is_made_can_be_tried_again() -> None:
-    """A caller that waited for the connection gets it a few turns of the loop after it has ended.
+    """A waiting caller gets the connection a few turns of the loop after it has ended.
 
-    Taken for a mistake of ours, that ended a KIP-848 member and failed a producer's batches.
+    Treated as a caller's mistake, this ended a KIP-848 member and failed a producer's batches.
     """
     async with listening(greets_and_hangs_up) as address:
         cluster = cluster_of(address)
@@ -184,7 +184,7 @@ async def test_a_broker_that_ends_a_connection_once_it_is_made_can_be_tried_agai
 
 @on_a_loop
 async def test_a_join_does_not_wait_behind_one_that_was_given_up() -> None:
-    """A broker answers the requests of a connection one by one, and parks a join."""
+    """A broker answers the requests of a connection one by one, and holds a join."""
     connections = 0
 
     async def parks_the_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -251,7 +251,7 @@ async def test_a_name_that_does_not_exist_is_named() -> None:
 @pytest.mark.parametrize("host", ["a..b", "x" * 300, "a\0b", "", "\ud800", "\xfc..b"])
 @on_a_loop
 async def test_what_is_no_name_of_a_host_is_a_broker_that_cannot_be_reached(host: str) -> None:
-    """A broker may say of others what it likes."""
+    """A broker may report any name for other brokers."""
     cluster = cluster_of("localhost:1")
     cluster.metadata = ClusterMetadata(nodes={1: Node(1, host, 9092, None)})
     with pytest.raises(BrokerUnavailableError):

@@ -1,4 +1,4 @@
-"""Bugs that other clients really had around commits and positions; ours is held against each."""
+"""Real bugs of other clients around commits and positions; ours is tested for each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMES = 3
 
 
 class StaleProxy(RefusingProxy):
-    """Tells who asks for positions, the first times, that its epoch is an old one."""
+    """Answers the first requests for positions with a stale epoch."""
 
     asked = 0
 
@@ -39,9 +39,9 @@ class StaleProxy(RefusingProxy):
 
 @on_a_loop
 async def test_a_position_that_was_refused_is_asked_for_again() -> None:
-    """U6, U5: else a partition is owned and not read (node-rdkafka #1146, kafka-python #1590).
+    """U6, U5: otherwise a partition is owned but not read (node-rdkafka #1146, kafka-python #1590).
 
-    Nor does who wants to begin at the end begin there: there is a position (platformatic #267).
+    Nor does a consumer with "latest" start at the end: there is a position (platformatic #267).
     """
     with (
         EmbeddedBroker(group_consumer_heartbeat_interval_ms=100) as broker,
@@ -72,7 +72,7 @@ def always(_offsets: Offsets) -> bool:
 @every_protocol
 @on_a_loop
 async def test_a_revocation_goes_on_though_its_commit_has_failed(protocol: str) -> None:
-    """U3: the member stalled for ever (librdkafka #2933); U6: it is told (platformatic #340)."""
+    """U3: the member stalled forever (librdkafka #2933); U6: it is reported (platformatic #340)."""
     async with case(protocol) as c:
         subject = await c.start()
         c.proxy.code, c.proxy.refuses = ErrorCode.OFFSET_METADATA_TOO_LARGE, always
@@ -87,7 +87,7 @@ async def test_a_revocation_goes_on_though_its_commit_has_failed(protocol: str) 
 @every_protocol
 @on_a_loop
 async def test_a_commit_that_nobody_takes_comes_to_an_end(protocol: str) -> None:
-    """U5: kafka-python's consumers hung in it, and fell out of their group (#1728, #1623)."""
+    """U5: kafka-python's consumers hung in it, and dropped out of their group (#1728, #1623)."""
     async with case(protocol) as c:
         subject = await c.start()
         c.proxy.refuses = always

@@ -1,4 +1,4 @@
-"""A consumer that lags, and clients that a broker slows down, show it in what they measure."""
+"""Lagging consumers, and clients throttled by a broker, show it in their metrics."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.broker.processes import eventually
 from tests.real_kafka import foreign
 from tests.real_kafka.broker import RealKafka
 
-# At this many bytes per second, a few values of SIZE are more than Kafka's 11 seconds may have.
+# At this many bytes per second, a few values of SIZE exceed the quota of Kafka's 11 seconds.
 QUOTA, SIZE = 2_000, 20_000
 PAUSE_MS = 150
-# Much of it is left when the next record is sent, and in its queue a record waits no time else.
+# Much of it is left when the next record is sent; otherwise a record does not wait in the queue.
 LONG_PAUSE_MS, SOME_OF_IT_MS = 2_000, 200
 
 
@@ -79,7 +79,7 @@ def test_a_client_that_the_embedded_broker_slows_down_shows_it(broker: EmbeddedB
 
 
 def test_a_pause_of_a_producer_is_time_in_its_queue(broker: EmbeddedBroker) -> None:
-    """As in Java, which takes no batch from its queue for a broker that has asked for a pause."""
+    """As in Java, which takes no batch from its queue for a broker that asked for a pause."""
     broker.create_topic("orders")
     slow = Fault(action="throttle", api="Produce", delay_ms=LONG_PAUSE_MS, times=0)
     with (
@@ -101,7 +101,7 @@ def test_a_pause_that_no_answer_can_ask_for_is_refused() -> None:
 
 @contextmanager
 def quota(kafka: RealKafka, client_id: str) -> Iterator[None]:
-    """Have Kafka allow a client a few bytes per second."""
+    """Limit a client to a few bytes per second."""
     entity = ("--entity-type", "clients", "--entity-name", client_id)
     tool = ("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter")
     kafka.run_tool(*tool, *entity, "--add-config", f"producer_byte_rate={QUOTA}")

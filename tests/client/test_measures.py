@@ -1,4 +1,4 @@
-"""What clients measure, by the names of Kafka's Java client, and how Prometheus gets it."""
+"""Metrics of clients, by the names of Kafka's Java client, and their export to Prometheus."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reader(bootstrap: str, topic: str) -> Consumer:
 
 
 def exported(port: int) -> dict[str, dict[str, float]]:
-    """Return what is served: values by name, and by the values of their labels."""
+    """Return the exported values, by name and label values."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:  # http
         text = answer.read().decode()
     found: dict[str, dict[str, float]] = {}
@@ -202,7 +202,7 @@ def test_two_of_one_name_are_refused(bootstrap: str) -> None:
 
 
 def test_the_names_are_those_of_kafkas_java_client() -> None:
-    """They stand in its classes as they are, or without what it adds to each rate and total."""
+    """They are in its classes, either unchanged or without its suffixes for rates and totals."""
     (jar,) = KAFKA_LIBS.glob("kafka-clients-*.jar")
     known = b""
     with zipfile.ZipFile(jar) as classes:

@@ -1,4 +1,4 @@
-"""Loops that asyncio did not make, and clients that are used on a second one."""
+"""Event loops other than asyncio's, and clients used on a second loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG_S = 60
 
 
 async def consumed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
-    """Write so many records and read them in a group."""
+    """Write this many records and read them in a group."""
     async with AsyncProducer(bootstrap_servers=bootstrap) as producer:
         sent = [await producer.send(topic, b"%d" % number) for number in range(count)]
         await asyncio.gather(*sent)
@@ -59,5 +59,5 @@ def test_a_consumer_of_a_loop_that_has_ended_says_so(tmp_path: Path) -> None:
 
 
 async def polled(consumer: AsyncConsumer) -> None:
-    """Use a consumer for the first time, on a loop that ends then."""
+    """Use a consumer for the first time, on a loop that then ends."""
     await consumer.poll(100)

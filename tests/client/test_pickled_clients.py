@@ -1,4 +1,4 @@
-"""Clients that are pickled or copied: refused, with the rule, whether or not they were used."""
+"""Pickling and copying clients is refused, with the reason, whether or not they were used."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_blocking_clients(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("kind", [DeliveryFuture, ArrowDeliveryFuture])
 def test_their_futures(way: Callable[[object], object], kind: Callable[[], object]) -> None:
-    """Nobody would tell the copy: whoever waits for it would wait for ever."""
+    """The copy would never complete: waiting for it would never end."""
     with pytest.raises(TypeError, match="Future cannot be pickled or copied"):
         way(kind())
 

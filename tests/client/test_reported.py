@@ -1,4 +1,4 @@
-"""What users of other clients have reported, and what this one does."""
+"""Problems that users of other clients reported, tested with this client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.real_kafka import foreign
 
 
 def test_unsubscribe_stores_what_the_last_poll_has_returned(bootstrap: str) -> None:
-    """As close does; Kafka's own client stores it too (KAFKA-20119)."""
+    """Like close; Kafka's own client also stores it (KAFKA-20119)."""
     topic = foreign.new_topic(bootstrap)
     foreign.produce(bootstrap, topic, [b"one", b"two", b"three"])
     consumer = Consumer(bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")

@@ -1,4 +1,4 @@
-"""A broker that dies and comes back under clients."""
+"""A broker that dies and comes back while clients use it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_clients_go_on_when_the_broker_is_back(
 
 @pytest.fixture
 def real_kafka() -> None:
-    """Marks what needs a live Kafka: one of its own."""
+    """Mark a test that needs a live Kafka of its own."""
 
 
 def test_a_real_broker_restarts_under_a_group(real_kafka: None, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Producers and groups under faults drawn at random: what is acknowledged is there once, and read.
+"""Producers and groups under random faults: acknowledged records are written once, and read.
 
 Each seed is a history: records are sent, members join, poll, commit and leave, while the broker
-refuses, delays, loses and cuts answers.
+refuses, delays, loses and cuts off answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROTOCOLS: dict[str, dict[str, object]] = {
     },
     "consumer": {"group.protocol": "consumer"},
 }
-# What happens in a step; the likelier, the more often it stands here.
+# Actions of a step; repeated ones are more likely.
 STEPS = ("send", "send", *["poll"] * 4, "commit", "open", "open", "close", "fault", "fault")
 
 
@@ -38,7 +38,7 @@ class History:
 
     Args:
         broker: The broker.
-        protocol: Of the group.
+        protocol: The group's protocol.
         chance: Decides what happens.
     """
 
@@ -63,7 +63,7 @@ class History:
         )
 
     def step(self) -> None:
-        """Let something happen; errors are the caller's to hear of, and change nothing."""
+        """Run one step; its errors are raised, and change nothing."""
         action, at = self._chance.choice(STEPS), self._chance.randrange(len(self._members))
         member = self._members[at]
         if action == "send":
@@ -93,7 +93,7 @@ class History:
             self.seen.update((record.partition, record.offset) for record in records)
 
     def end(self) -> set[tuple[int, int]]:
-        """Let all be read, close everything; return where the acknowledged records are."""
+        """Let all records be read, close everything; return the places of acknowledged records."""
         self._producer.close(60)
         self._broker.faults.clear()
         places = [future.result(1) for future in self.futures if future.exception(1) is None]
@@ -112,7 +112,7 @@ class History:
             if member is not None:
                 try:
                     self._poll(member)
-                except KohortError:  # of a fault that was met before
+                except KohortError:  # from an earlier fault
                     continue
         return wanted <= self.seen.keys()
 

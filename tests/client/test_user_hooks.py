@@ -1,7 +1,7 @@
-"""The application's code in the client: what happens if it raises, blocks or returns nonsense.
+"""User code called by the client: what happens if it raises, blocks or returns nonsense.
 
-Each row of the table in docs/groups.md, "Your code in the client", has its tests here. Listeners
-have more of them in test_listener_calls.py.
+Each row of the table in docs/groups.md, "Your code in the client", is tested here. More tests of
+listeners are in test_listener_calls.py.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def broker(request: pytest.FixtureRequest, embedded: str) -> str:
 
 
 class Even(Assignor):
-    """Shares partitions out in turn; what it does besides is told by the test."""
+    """Assigns partitions in turn; the test adds other behaviour."""
 
     name = "even"
 
@@ -111,7 +111,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 class Member:
-    """A consumer with an assignor of its own, and a topic with records."""
+    """A consumer with its own assignor, and a topic with records."""
 
     def __init__(self, broker: str, kind: str, **more: object) -> None:
         self.assignor = KINDS[kind]()
@@ -123,14 +123,14 @@ class Member:
         self.read = 0
 
     def until_read(self) -> None:
-        """Poll until all records came; errors are not expected."""
+        """Poll until all records have arrived; errors are not expected."""
         end = time.monotonic() + DEADLINE_S
         while self.read < RECORDS:
             assert time.monotonic() < end, "the records did not come"
             self.read += sum(map(len, self.consumer.poll(200).values()))
 
     def until_raised(self, match: str) -> KohortError:
-        """Poll until an error comes."""
+        """Poll until an error is raised."""
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
             try:
@@ -142,7 +142,7 @@ class Member:
         raise AssertionError("no poll raised")
 
     def close_soon(self) -> None:
-        """Close; nothing has to be cut off because time is up."""
+        """Close, which must not run out of time."""
         warned: list[str] = []
         handler = logging.Handler(logging.WARNING)
         handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]  # all it is for
@@ -197,7 +197,7 @@ def test_an_assignor_that_says_nonsense_is_named(member: Member, nonsense: objec
 
 
 def test_a_member_whose_assignor_raises_in_a_later_rebalance_goes_on(broker: str) -> None:
-    """The member had partitions before: it is back once the assignor has mended."""
+    """The member had partitions before: it returns once the assignor works again."""
     member = Member(broker, "eager")
     with member.consumer:
         member.until_read()
@@ -264,7 +264,7 @@ def test_a_leader_that_gives_what_is_no_partition_is_told(member: Member, nonsen
 
 @pytest.mark.parametrize("kind", ["eager", "cooperative"], indirect=True)
 def test_a_leader_that_gives_what_a_member_does_not_want_is_told(member: Member) -> None:
-    """Each member would refuse that and join again, for ever and in silence."""
+    """Otherwise each member would refuse it and rejoin, silently and forever."""
     member.assignor.extra = [TopicPartition("somebody-elses", 0)]
     member.until_raised("which it does not subscribe to")
     member.assignor.extra = []
@@ -299,7 +299,7 @@ def test_an_assignor_that_raises_as_it_is_told_changes_nothing(member: Member) -
 
 
 def test_an_assignor_is_told_in_the_thread_that_polls(member: Member) -> None:
-    """It may use the consumer there, as a listener may, and blocks nothing but that poll."""
+    """It may use the consumer there, like a listener, and blocks only that poll."""
     seen: list[frozenset[TopicPartition]] = []
     refused: list[str] = []
 
@@ -365,7 +365,7 @@ def test_an_event_listener_that_calls_back_is_refused_and_changes_nothing(embedd
 
 
 class Listening(RebalanceListener):
-    """Does something with what it is assigned."""
+    """Runs a function with its assignment."""
 
     def __init__(self, deed: Callable[[], object]) -> None:
         self.deed: Callable[[], object] = deed
@@ -436,7 +436,7 @@ def test_a_serializer_that_raises_or_returns_nonsense_is_heard_and_spoils_nothin
 
 
 def nothing_left() -> NoReturn:
-    """What `next()` of an empty iterator does."""
+    """Raise like `next()` of an empty iterator."""
     raise StopIteration
 
 
@@ -447,7 +447,7 @@ class Exhausted(RebalanceListener):
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_listener_that_raises_stop_iteration_ends_its_poll(broker: str, protocol: str) -> None:
-    """A future takes no StopIteration, so the poll would wait for ever."""
+    """A future does not accept StopIteration, so the poll would wait forever."""
     topic = foreign.new_topic(broker, 1)
     chosen: dict[str, Any] = {"group_protocol": protocol, "group_id": uuid.uuid4().hex}
     with Consumer(bootstrap_servers=broker, **chosen) as consumer:
@@ -473,7 +473,7 @@ def test_an_assignor_that_raises_stop_iteration_is_named(broker: str) -> None:
 
 
 def poll_through_errors(member: Member) -> None:
-    """Poll until all records came; the assignor may be asked once more before it is mended."""
+    """Poll until all records have arrived; the assignor may be called again before it works."""
     while member.read < RECORDS:
         try:
             member.until_read()

@@ -1,4 +1,4 @@
-"""A listener with SASL that takes any token, and answers nothing else."""
+"""A SASL listener that accepts any token, and answers nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def taking_tokens(session_ms: int = 0) -> AsyncIterator[int]:
     """Serve on loopback, and yield the port.
 
     Args:
-        session_ms: How long a session lasts; 0 for ever.
+        session_ms: Length of a session in milliseconds; 0 for no limit.
     """
     answers: dict[type[Message], Message] = {
         ApiVersionsRequest: _SERVED,

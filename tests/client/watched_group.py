@@ -1,4 +1,4 @@
-"""A group of two: a member behind a proxy that watches its commits, and one without."""
+"""A group of two: a member behind a proxy that watches its commits, and one without a proxy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 class Case:
-    """A member behind a proxy that has read everything, and others that come."""
+    """A member behind a proxy that has read everything, and other members that join later."""
 
     def __init__(self, broker: str, proxy: RefusingProxy, protocol: str) -> None:
         self.proxy = proxy
@@ -52,13 +52,13 @@ class Case:
             foreign.produce(self.broker, self.topic, [b""] * RECORDS, partition)
 
     async def start(self, **settings: object) -> AsyncConsumer:
-        """The member of interest, once it has read all that there is."""
+        """The member of interest, once it has read all records."""
         consumer = self.new(self.notes, **settings)
         await self.read_all()
         return consumer
 
     def new(self, listener: Listens, **settings: object) -> AsyncConsumer:
-        """The member of interest, which commits only what it gives up."""
+        """The member of interest, which commits only partitions that it gives up."""
         settings = {"auto_commit_interval_ms": NEVER_MS, "request_timeout_ms": 1_000} | settings
         consumer = self._new(self.proxy.bootstrap_servers, **settings)
         consumer.subscribe([self.topic], listener=listener)

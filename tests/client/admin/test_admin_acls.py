@@ -1,4 +1,4 @@
-"""ACLs by the admin client: created, found, deleted, and what they decide."""
+"""ACLs through the admin client: created, found, deleted, and enforced."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_on_a_loop(broker: EmbeddedBroker) -> None:
 def test_a_lost_answer_of_deleting_is_told(
     broker: EmbeddedBroker, admin: AdminClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second attempt finds nothing, though the first has deleted it."""
+    """The second attempt finds nothing, because the first has deleted it."""
     admin.create_acls([WRITES])
     settings = broker.client_settings("root")
     with CuttingProxy(settings["bootstrap.servers"], lambda number: number == 1) as proxy:

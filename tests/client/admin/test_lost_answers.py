@@ -1,4 +1,4 @@
-"""An admin call whose answer is lost is made again, and finds done what it did itself."""
+"""An admin call whose answer is lost is retried, and finds its own work already done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What admin calls return when one broker of two, or one partition of two, is refused."""
+"""Results of admin calls when one of two brokers, or one of two partitions, fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OFFSET_FETCH = 9
 
 
 class Refusing(CuttingProxy):
-    """Stands for a second broker, which lists no groups."""
+    """Plays a second broker, which does not list groups."""
 
     def answer_itself(self, frame: bytes) -> bytes | None:
         received = frames.decode_request(memoryview(frame))
@@ -37,7 +37,7 @@ class Refusing(CuttingProxy):
 
 
 class Joined(CuttingProxy):
-    """Stands for the first broker; its metadata names the second one as well."""
+    """Plays the first broker; its metadata also names the second one."""
 
     other = 0
 
@@ -50,7 +50,7 @@ class Joined(CuttingProxy):
 
 
 class Hiding(CuttingProxy):
-    """Stands for a broker whose user may not see partition 1."""
+    """Plays a broker whose user may not see partition 1."""
 
     version = 0
 
@@ -99,7 +99,7 @@ def ask_on_a_loop(servers: str) -> None:
 
 @pytest.fixture
 def group(bootstrap: str) -> str:
-    """A group with two offsets of a topic of its name."""
+    """A group with two offsets of a topic with the same name."""
     name = f"g-{uuid.uuid4().hex}"
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         admin.create_topics([NewTopic(name, 2, 1)])

@@ -1,4 +1,4 @@
-"""What public calls are given is checked where it enters, and a refused call changes nothing."""
+"""Arguments of public calls are checked on entry, and a refused call changes nothing."""
 
 from __future__ import annotations
 

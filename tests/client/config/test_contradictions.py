@@ -1,4 +1,4 @@
-"""Settings that contradict each other are refused; a default gives way to what was set."""
+"""Settings that contradict each other are refused; a default gives way to an explicit setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set with which group protocol (L39)."""
+"""Which settings are allowed with which group protocol (L39)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_classic_protocol_is_what_one_gets_without_asking() -> None:
 def test_l9_a_member_beats_soon_after_a_rebalance_and_soon_after_the_end_of_a_session(
     session_ms: int, interval_ms: int
 ) -> None:
-    """What for is said where the client does it; it is hardly later than asked."""
+    """The client's code explains why; a heartbeat is hardly later than requested."""
 
     async def made() -> MemberConfig:
         settings = {

@@ -1,4 +1,4 @@
-"""Settings of TLS and SASL: what fits together, and that no secret is in any text."""
+"""TLS and SASL settings: valid combinations, and no secrets in any text."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def signed(authority: Authority) -> Signed:
 
 @pytest.mark.parametrize("name", sorted(SecurityConfig.__struct_fields__))
 def test_a_setting_without_its_protocol_is_refused(name: str) -> None:
-    """Most of all `sasl.mechanism` without `security.protocol`, which sends everything readable."""
+    """Especially `sasl.mechanism` without `security.protocol`, which would use plaintext."""
     if name in ("security_protocol", "proxy_url"):
         return
     value: object = "https" if name.startswith("ssl_endpoint") else "x"
@@ -173,7 +173,7 @@ def test_any_jaas_is_an_entry_or_refused_without_its_text(text: str) -> None:
 
 
 def in_one_line(pem: str) -> str:
-    """PEM as a properties file with a backslash at the end of each line gives it."""
+    """PEM as read from a properties file with a backslash at the end of each line."""
     return " ".join(pem.split("\n"))
 
 
@@ -206,7 +206,7 @@ def test_certificates_of_each_kind(kind: str, authority: Authority, signed: Sign
 
 @pytest.mark.parametrize("kind", ["file", "folder", "store", "text"])
 def test_authorities_may_have_any_names(kind: str, authority: Authority, tmp_path: Path) -> None:
-    """Bundles have them as comments, in the language of the authority."""
+    """Bundles contain them as comments, in the language of the authority."""
     named = tmp_path / "ca.pem"
     named.write_text(f"# Főtanúsítvány\n{authority.ca.read_text()}", "utf-8")
     settings = {
@@ -324,7 +324,7 @@ def everything_logged() -> Iterator[io.StringIO]:
 
 
 def shown(thing: object) -> str:
-    """What debuggers, tools and people print of an object, and of what it is made of."""
+    """Printed forms of an object and its parts, as in debuggers, tools and logs."""
     seen: set[int] = set()
     found: list[str] = []
 

@@ -38,7 +38,7 @@ Consumer.from_config({"group.id": "g"})
 EmbeddedBroker(num_partitions=3)
 """
 
-# Each has one mistake.
+# Each contains one mistake.
 BAD = [
     f"{name}({setting})"
     for name, settings in {
@@ -55,14 +55,14 @@ BAD = [
 
 
 def test_the_modules_are_what_the_configurations_say() -> None:
-    """Write them anew with `python tools/setting_types.py` after a setting came or went."""
+    """Run `python tools/setting_types.py` after adding or removing a setting."""
     for page in setting_types.PAGES:
         assert page.file.read_text(encoding="utf-8") == setting_types.page(page)
 
 
 @pytest.mark.parametrize(("config", "settings"), KINDS)
 def test_names_and_types_are_those_of_the_configuration(config: type, settings: type) -> None:
-    """Looked up by Python, where the tool reads the text."""
+    """Checked by importing the modules; the tool reads their source."""
     hints: Mapping[str, object] = get_type_hints(settings)
     assert set(hints) == set(defaults(config))
     assert {name: get_type_hints(config)[name] for name in hints} == hints

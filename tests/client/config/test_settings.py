@@ -1,4 +1,4 @@
-"""Each setting of each client changes something that can be seen from outside."""
+"""Each setting of each client has an effect that is visible from outside."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def client_ids(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def silence(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """How long a server may be silent that has accepted the connection."""
+    """How long a server may stay silent after it accepted the connection."""
     pattern, pause = r"in [\d.]+ s", threading.Event()
     with listening(lambda _: None) as (address, _), logged() as log:
         endless = {**bounded(kind, HOUR_MS), "bootstrap_servers": address, **given}
@@ -103,7 +103,7 @@ def length_of_a_call(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def attempts(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whether a topic that is missing is asked for often."""
+    """Whether a missing topic is requested often."""
     base = {**bounded(kind, HOUR_MS), "retry_backoff_ms": HOUR_MS, "retry_backoff_max_ms": HOUR_MS}
     if kind is Consumer:
         base["allow_auto_create_topics"] = False
@@ -113,7 +113,7 @@ def attempts(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def reconnects(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whether a broker that hangs up is connected to often."""
+    """Whether the client often reconnects to a broker that hangs up."""
     base = {**bounded(kind, HOUR_MS), "retry_backoff_max_ms": 20, "retry_backoff_ms": 20}
     base |= {"reconnect_backoff_ms": HOUR_MS, "reconnect_backoff_max_ms": HOUR_MS}
     if kind is Producer:
@@ -132,7 +132,7 @@ def unanswered(recorder: Recorder, kind: Kind, given: Settings) -> object:
     with contextlib.closing(kind(**settings_of(recorder, {**base, **given}))) as client:
         a_call(client)
         asked: type[Message] = ProduceRequest if kind is Producer else MetadataRequest
-        # held first: the client may ask for metadata by itself, which would count as one more
+        # held first: the client may request metadata on its own, which would also count
         recorder.held.clear()
         before = len(recorder.asked(asked))
         numbers = itertools.count()
@@ -182,7 +182,7 @@ COMMON: dict[str, Case] = {
 
 
 def member(recorder: Recorder, given: Settings, step: Callable[[Consumer], bool]) -> list[Message]:
-    """What a member asks until something holds of it."""
+    """The requests of a member until a condition holds for it."""
     group = f"g-{uuid.uuid4().hex}"
     base: Settings = {"group_id": group, "auto_offset_reset": "earliest", **given}
     with Consumer(**settings_of(recorder, base)) as client:
@@ -259,7 +259,7 @@ def subscribed(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def read(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """The first poll that returns something."""
+    """The first poll that returns records."""
     base = {"auto_offset_reset": "earliest", **given}
     with Consumer(**settings_of(recorder, base)) as client:
         client.assign([PLACE])
@@ -275,7 +275,7 @@ def read(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def begins(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whether the first record that is read was there before, or came after the start."""
+    """Whether the first record was written before the start, or after it."""
     with Consumer(**settings_of(recorder, given)) as client:
         client.assign([PLACE])
         start = client.position(PLACE)
@@ -313,7 +313,7 @@ def damaged(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def ends(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whether a loop ends by itself when no record comes."""
+    """Whether iteration ends by itself when no record arrives."""
     with Consumer(**settings_of(recorder, given)) as client:
         client.assign([PLACE])
         looping = threading.Thread(target=lambda: list(client))
@@ -403,7 +403,7 @@ def given_up(recorder: Recorder, kind: Kind, given: Settings) -> object:
 
 
 def begun(recorder: Recorder, kind: Kind, given: Settings) -> object:
-    """Whose transaction begins."""
+    """The producer of a transaction that begins."""
     with Producer(**settings_of(recorder, given)) as client, client.transaction():
         return [each.transactional_id for each in recorder.asked(InitProducerIdRequest)]
 
@@ -444,7 +444,7 @@ OWN: dict[type[ClientConfig], dict[str, Case]] = {
 # Refused without a security protocol that uses them: tests/client/config/test_security_config.py.
 SECURITY = set(SecurityConfig.__struct_fields__) - {"security_protocol"}
 
-# What goes with a value, for it is refused alone.
+# Other settings that go with a value, which is refused alone.
 WITH: dict[str, Settings] = {
     "acks": {"enable_idempotence": False},
     "retry_backoff_max_ms": {"retry_backoff_ms": 10},

@@ -1,4 +1,4 @@
-"""What tests of reading share: a topic with records on either broker, and looks at commits."""
+"""Helpers for tests of reading: a topic with records on either broker, and checks of commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def settings(bootstrap: str, protocol: str = "classic", **more: Any) -> dict[str
 
 
 def stored(config: dict[str, Any], topic: str) -> int | None:
-    """Return what the group has committed, as another client sees it."""
+    """Return the group's committed offsets, as another client sees them."""
     only_group = {key: config[key] for key in ("bootstrap_servers", "group_id")}
     with Consumer(**only_group) as reader:
         found = reader.committed(TopicPartition(topic, 0))

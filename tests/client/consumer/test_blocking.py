@@ -1,4 +1,4 @@
-"""The blocking consumer: what may be asked from where, and what interrupts it."""
+"""The blocking consumer: which calls are allowed from where, and what interrupts them."""
 
 from __future__ import annotations
 

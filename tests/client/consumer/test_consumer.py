@@ -243,7 +243,7 @@ assert "pyarrow" not in sys.modules and "numpy" not in sys.modules
 def test_a_poll_raises_what_should_not_have_happened_to_an_answer(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mistake of ours must neither be waited out nor tried again for ever."""
+    """A bug of ours must be neither waited out nor retried forever."""
     topic = filled_topic(bootstrap)
 
     def fails(_records: memoryview, _position: int) -> None:

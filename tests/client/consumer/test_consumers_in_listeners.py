@@ -1,4 +1,4 @@
-"""The listener of one consumer uses another one; only itself it must not wait for."""
+"""The listener of one consumer uses another one; it must only not wait for itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Given = frozenset[TopicPartition]
 
 
 class Does(RebalanceListener):
-    """Does something when partitions are assigned, and when they are revoked."""
+    """Runs functions when partitions are assigned, and when they are revoked."""
 
     def __init__(self, deed: Callable[[], Told]) -> None:
         self.deed = deed
@@ -92,7 +92,7 @@ def test_a_child_forked_in_a_listener_has_a_consumer_of_its_own(bootstrap: str, 
             try:
                 with pytest.raises(LocalProtocolError, match="belongs to the parent process"):
                     consumer.poll()
-                consumer.close()  # the parent's: that does nothing
+                consumer.close()  # the parent's consumer: this does nothing
                 code = 0 if read_all(bootstrap, topic, "consumer") == COUNT else 2
             finally:
                 os._exit(code)

@@ -1,6 +1,6 @@
 """Topics that are deleted, and recreated under the same name, while a group reads them.
 
-What is gone must hold nothing else up, and an offset of one topic must never be taken for one of
+A deleted topic must not delay other topics, and an offset of one topic must never be used for
 another (KIP-516): neither as a commit nor as a position.
 """
 
@@ -67,7 +67,7 @@ def until(condition: Callable[[], object], *consumers: Consumer) -> None:
 
 
 class Reader:
-    """A consumer and what it has read."""
+    """A consumer and the records it has read."""
 
     def __init__(self, broker: str, group: str | None, *topics: str, **settings: Any) -> None:
         chosen: dict[str, Any] = {
@@ -96,12 +96,12 @@ def read_until(condition: Callable[[], object], *readers: Reader) -> None:
 
 
 class LateProxy(CuttingProxy):
-    """Stands for one broker that has not heard of a deletion, unless it is asked for that alone.
+    """Plays a broker that has not learned of a deletion, unless asked only about that topic.
 
-    A member that hears of it before it closes is in a rebalance, and its commit is refused.
+    A member that learns of it before it closes is in a rebalance, and its commit is refused.
 
     Attributes:
-        is_late: Whether it repeats what it said last of several topics.
+        is_late: Whether it repeats its last answer about several topics.
     """
 
     def __init__(self, broker: str) -> None:
@@ -130,7 +130,7 @@ def values(prefix: bytes, count: int = RECORDS) -> list[bytes]:
 def test_a_deleted_topic_does_not_stop_the_others(
     broker: str, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two members at default settings; what is committed before the rebalance is half gone."""
+    """Two members with default settings; half of the committed partitions are deleted."""
     group, kept, gone = uuid.uuid4().hex, foreign.new_topic(broker, 2), foreign.new_topic(broker, 2)
     for topic in (kept, gone):
         for partition in range(2):
@@ -153,7 +153,7 @@ def test_a_deleted_topic_does_not_stop_the_others(
 
 
 def has(reader: Reader, topic: str, count: int) -> bool:
-    """Whether a member has so many partitions of a topic."""
+    """Whether a member has this many partitions of a topic."""
     return sum(each.topic == topic for each in reader.consumer.assignment()) == count
 
 
@@ -161,7 +161,7 @@ def has(reader: Reader, topic: str, count: int) -> bool:
 def test_a_deleted_topic_that_a_pattern_matched_is_not_made_anew(
     broker: str, protocol: str
 ) -> None:
-    """Nobody has named it: the client does not ask for it in a way that would create it."""
+    """It was never named explicitly, so the client must not ask in a way that creates it."""
     topic = foreign.new_topic(broker, 3)
     settings = PROTOCOLS[protocol] | {"allow_auto_create_topics": True, "metadata_max_age_ms": 100}
     with Recorder(broker) as recorder:
@@ -188,7 +188,7 @@ def test_closing_with_a_deleted_topic_commits_the_others_at_once(
 
 
 def close_with_a_deleted_topic(broker: str, protocol: str) -> tuple[str, str, str]:
-    """Return the group, the topic that is still there, and the one that is not."""
+    """Return the group, the remaining topic, and the deleted one."""
     group, kept, gone = uuid.uuid4().hex, foreign.new_topic(broker), foreign.new_topic(broker)
     for topic in (kept, gone):
         foreign.produce(broker, topic, values(b""))
@@ -219,7 +219,7 @@ def test_a_commit_of_a_deleted_topic_is_refused_and_the_rest_is_stored(broker: s
         read_until(lambda: sum(reader.seen.values()) == 2 * RECORDS, reader)
         delete(broker, gone)
         with pytest.raises(PartialFailureError, match=f"{gone}-0 at offset {RECORDS}") as caught:
-            commit_until_refused(consumer)  # the coordinator may hear late that it is gone
+            commit_until_refused(consumer)  # the coordinator may learn late that it is gone
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert caught.value.errors.keys() == {TopicPartition(gone, 0)}
         assert (
@@ -255,7 +255,7 @@ def test_auto_commit_leaves_a_deleted_topic_out_and_says_so_once(
 
 def until_stored(reader: Reader, partition: TopicPartition, end: int) -> None:
     read_until(lambda: reader.count(partition.topic) == end, reader)
-    # a poll says that the application is done with what it was given
+    # a poll marks the earlier records as processed
     read_until(lambda: stored(reader.consumer, partition) == end, reader)
 
 
@@ -269,7 +269,7 @@ def stored(consumer: Consumer, partition: TopicPartition) -> int | None:
 def test_a_topic_that_is_missing_does_not_stop_the_others(
     broker: str, prefix: str, in_group: bool
 ) -> None:
-    """Positions are looked up for all at once, and used as they are found."""
+    """Positions are looked up for all together, and used as they are found."""
     topic, missing = foreign.new_topic(broker), f"{prefix}-missing-{uuid.uuid4().hex}"
     foreign.produce(broker, topic, values(b""))
     reader = Reader(broker, uuid.uuid4().hex if in_group else None)
@@ -285,7 +285,7 @@ def test_a_topic_that_is_missing_does_not_stop_the_others(
 
 
 def remake(broker: str, topic: str, count: int) -> None:
-    """Delete a topic, make it anew and fill it."""
+    """Delete a topic, recreate it and fill it."""
     delete(broker, topic)
     foreign.create_topic(broker, topic, 1)
     foreign.produce(broker, topic, values(b"new", count))
@@ -296,7 +296,7 @@ def remake(broker: str, topic: str, count: int) -> None:
 def test_all_records_of_a_topic_made_anew_are_read(
     broker: str, protocol: str, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether the old position is beyond the new end, which is noticed, or not."""
+    """Whether or not the old position is beyond the new end, which is noticed."""
     group, topic = uuid.uuid4().hex, foreign.new_topic(broker)
     foreign.produce(broker, topic, values(b"old"))
     reader = Reader(broker, group, **PROTOCOLS.get(protocol, {}), auto_commit_interval_ms=100)
@@ -318,7 +318,7 @@ def test_all_records_of_a_topic_made_anew_are_read(
 def test_a_record_of_the_old_topic_counts_for_the_new_one_if_it_is_stored_late(
     broker: str,
 ) -> None:
-    """A record says nothing of its topic's id; confluent-kafka stores its offset likewise."""
+    """A record does not contain its topic's id; confluent-kafka stores its offset the same way."""
     group, topic = uuid.uuid4().hex, foreign.new_topic(broker)
     foreign.produce(broker, topic, values(b"old"))
     reader = Reader(broker, group, enable_auto_offset_store=False)
@@ -370,7 +370,7 @@ def test_without_a_reset_policy_a_topic_made_anew_is_an_error_until_it_is_sought
 
 @pytest.mark.parametrize("count", [5, 2 * RECORDS])
 def test_a_commit_that_is_tried_again_stays_with_its_topic(broker: str, count: int) -> None:
-    """Its topic is deleted and recreated meanwhile: all records of the new one are read."""
+    """Its topic is deleted and recreated meanwhile: all records of the new topic are read."""
     group, topic = uuid.uuid4().hex, foreign.new_topic(broker)
     foreign.produce(broker, topic, values(b"old"))
     partition = TopicPartition(topic, 0)
@@ -406,7 +406,7 @@ def test_by_names_alone_a_commit_stays_with_its_topic_as_soon_as_the_new_one_is_
             read_until(lambda: reader.count(topic) == RECORDS, reader)
             consumer.pause(partition)
             proxy.refuses = lambda _: True
-            # a topic whose id nobody knows has the whole commit name its topics
+            # a topic without a known id makes the whole commit use topic names
             offsets = {partition: OffsetAndMetadata(RECORDS), TopicPartition(other, 0): _ONE}
             commit = consumer.commit_async(offsets)
             until(lambda: proxy.refused)
@@ -419,13 +419,13 @@ def test_by_names_alone_a_commit_stays_with_its_topic_as_soon_as_the_new_one_is_
 
 
 def known_id(consumer: Consumer, topic: str) -> uuid.UUID | None:
-    """The topic's id, as far as the client knows."""
+    """The topic's id known to the client."""
     assert consumer._core is not None
     return consumer._core.cluster.metadata.topic_id(topic)
 
 
 def renewed(consumer: Consumer, missing: str) -> bool:
-    """Have the metadata renewed: a client that misses a topic does so."""
+    """Refresh the metadata, as a client does that misses a topic."""
     with contextlib.suppress(KafkaError):
         consumer.end_offsets([TopicPartition(missing, 0)], timeout_ms=500)
     return True

@@ -1,4 +1,4 @@
-"""The numbers of fetches in a session (KIP-227); what they bring is in tests/real_kafka."""
+"""The numbers of fetches in a session (KIP-227); tests/real_kafka checks their results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_request_has_the_next_number_and_after_the_last_comes_the_first() -
         numbers.append(session.ask(wanted).epoch)
         session.answered(answer(7))
     assert numbers == [1, 2, 3]
-    session._epoch = 0x7FFFFFFF  # no test has time to get there
+    session._epoch = 0x7FFFFFFF  # no test has time to reach it
     assert session.ask(wanted).epoch == 0x7FFFFFFF
     session.answered(answer(7))
     assert session.ask(wanted).epoch == 1
@@ -63,7 +63,7 @@ def test_only_what_changed_is_named_and_what_is_not_wanted_is_forgotten() -> Non
 
 @pytest.mark.parametrize("what", ["another state", "another incarnation", "another topic"])
 def test_who_is_somebody_else_is_asked_for_in_a_new_session(what: str) -> None:
-    """The broker tells of a partition only what is new in its session, as the end of its log."""
+    """In a session, the broker reports only changes of a partition, such as the end of its log."""
     session, wanted = opened(ONE)
     state = wanted[ONE].state
     others = {
@@ -94,7 +94,7 @@ def test_after_an_error_all_is_named_again(
     assert session.failed(error) is at_once
     fetch = session.ask(wanted)
     assert (fetch.session_id, fetch.epoch, len(fetch.topics)) == (session_id, 0, 1)
-    assert not session.failed(error)  # now it is not for the session: that would go on for ever
+    assert not session.failed(error)  # not the session's error: an endless retry
 
 
 @pytest.mark.parametrize("session_id", [0, 8])

@@ -1,4 +1,4 @@
-"""When a fetch is sent, and what becomes of its answer; the broker is played by the test."""
+"""When a fetch is sent, and how its answer is used; the test plays the broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ METADATA = ClusterMetadata(
 
 
 class Broker(BrokerConnection):
-    """A connection to nobody: it keeps what is asked, and the test answers."""
+    """A fake connection: it keeps requests, and the test answers."""
 
     def __init__(self) -> None:
         super().__init__(Connection(client_id="", authenticator=NoAuthentication()), "localhost:1")
@@ -64,7 +64,7 @@ class Broker(BrokerConnection):
         return {each.partition: each.fetch_offset for each in request.topics[0].partitions}
 
     def answer(self, **found: int) -> None:
-        """Answer the oldest request: so many records in `t0`, `t1`; there are none elsewhere."""
+        """Answer the oldest request: these numbers of records in `t0`, `t1`, none elsewhere."""
         request, told = self.asked.pop(0)
         offsets = {each.partition: each.fetch_offset for each in request.topics[0].partitions}
         data = tuple(
@@ -118,7 +118,7 @@ class World:
         return self.partitions[partition]
 
     def take(self, partition: TopicPartition) -> list[int]:
-        """Give the application what was fetched of a partition; return where the chunks begin."""
+        """Give the application the fetched chunks of a partition; return their first offsets."""
         chunks = self.partitions[partition].chunks
         found = [chunk.position for chunk in chunks]
         chunks.clear()
@@ -157,7 +157,7 @@ def test_a_look_that_finds_nothing_is_not_repeated() -> None:
 
 
 def test_what_two_fetches_bring_is_taken_once() -> None:
-    """The long poll ended, and asked for what was still being looked at."""
+    """The long poll ended, and asked for a partition that the extra fetch was still reading."""
 
     async def run() -> None:
         world = World()

@@ -1,4 +1,4 @@
-"""What is read from elsewhere does not wait for the long poll of what was read before."""
+"""New partitions and seeks do not wait for the long poll of earlier partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kohort.client import Consumer, Producer
 from kohort.types import TopicPartition
 
 LONG_MS = 20_000
-# Longer than any poll here: no fetch that found nothing is answered in time.
+# Longer than any poll here: no empty fetch is answered in time.
 LONGER_MS = 3 * LONG_MS
 RECORDS = 3
 
@@ -46,7 +46,7 @@ def client(bootstrap: str, topic: str) -> Iterator[Consumer]:
 
 
 def read(client: Consumer, count: int = RECORDS) -> list[bytes | None]:
-    """Read so many values; fewer where a poll ends without any."""
+    """Read this many values; fewer if a poll ends without any."""
     found: list[bytes | None] = []
     while len(found) < count and (polled := client.poll(LONG_MS)):
         found += [record.value for records in polled.values() for record in records]
@@ -83,7 +83,7 @@ def test_a_partition_that_was_paused_is_read_at_once(
 
 
 def test_what_two_fetches_find_is_read_once(client: Consumer, bootstrap: str, topic: str) -> None:
-    """The long poll may end, and ask for what is new, while that is looked at."""
+    """The long poll may end, and ask for new partitions while the extra fetch reads them."""
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     client.assign([first, second])
     with Producer(bootstrap_servers=bootstrap) as producer:

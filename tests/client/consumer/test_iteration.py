@@ -1,4 +1,4 @@
-"""What iteration, `poll`, `commit` and auto-commit agree on: each on both brokers."""
+"""How iteration, `poll`, `commit` and auto-commit work together: each on both brokers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_timer_commits_what_the_loop_came_back_from(bootstrap: str, topic: s
 
 
 def unending(client: Consumer) -> Iterator[ConsumerRecord]:
-    """What loops over a client yield, one after the other: one may end before records come."""
+    """The records of successive loops over a client: a loop may end before records arrive."""
     while True:
         for record in client:  # noqa: UP028  # "yield from" would close the client at its end
             yield record
@@ -91,7 +91,7 @@ def test_iteration_sees_seeks_pauses_and_resumes(bootstrap: str, topic: str) -> 
             client.poll(100)
         client.seek(first, 0)
         found: list[int] = []
-        while len(found) < 5:  # a loop may end before records come
+        while len(found) < 5:  # a loop may end before records arrive
             for record in client:
                 found.append(record.offset)
                 if len(found) == 2:
@@ -136,7 +136,7 @@ def test_a_wakeup_ends_iteration_and_keeps_what_was_read_ahead(bootstrap: str, t
             found.append(record.offset)
             if record.offset == 4:
                 client.wakeup()
-                client.assignment()  # the loop has heard of it
+                client.assignment()  # the loop knows of it
         assert found == [0, 1, 2, 3, 4]
         assert next(client).offset == 5
 

@@ -1,4 +1,4 @@
-"""What a listener's method may return: None, or something to await."""
+"""Results of a listener's method: None, or an awaitable."""
 
 from __future__ import annotations
 

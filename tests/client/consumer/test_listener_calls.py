@@ -1,7 +1,7 @@
-"""Listeners that raise, block or call back into the consumer: the group goes on without a loss.
+"""Listeners that raise, block or call the consumer: the group continues without loss.
 
-Each of them is played in both protocols, on both faces of the consumer, as the listener of one
-member of a group whose other member comes and goes.
+Each is tested in both protocols, with both kinds of consumer, as the listener of one member of a
+group whose other member comes and goes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def raises(_consumer: Consumer, _partitions: Given) -> None:
 
 
 def does_all_that_it_may(consumer: Consumer, partitions: Given) -> None:
-    """Asks, commits and seeks, without a change of where the member is."""
+    """Queries, commits and seeks, without changing the member's positions."""
     here = {each: consumer.position(each) for each in partitions}
     consumer.commit({each: OffsetAndMetadata(at) for each, at in here.items()})
     consumer.commit()
@@ -77,7 +77,7 @@ def does_all_that_it_may(consumer: Consumer, partitions: Given) -> None:
 
 
 def does_what_it_may_not(consumer: Consumer, _partitions: Given) -> None:
-    """Calls that would wait for this very listener."""
+    """Calls that would wait for this listener itself."""
     for call in (consumer.unsubscribe, consumer.close, lambda: consumer.poll(10_000)):
         with pytest.raises(LocalProtocolError, match="inside a listener"):
             call()
@@ -115,7 +115,7 @@ async def does_what_it_may_not_later(consumer: AsyncConsumer, _partitions: Given
 
 Deed = Callable[[Consumer, Given], Told]
 AsyncDeed = Callable[[AsyncConsumer, Given], Told]
-# what they do, and what the polls raise then
+# the listeners, and what the polls raise then
 DEEDS: dict[Deed, type[Exception] | None] = {
     raises: ArithmeticError,
     does_all_that_it_may: None,
@@ -130,7 +130,7 @@ ASYNC_DEEDS: dict[AsyncDeed, type[Exception] | None] = {
 
 
 class Does(RebalanceListener):
-    """Does one thing whatever it is told."""
+    """Does the same thing in every call."""
 
     def __init__(self) -> None:
         self.act: Callable[[Given], Told] = lambda _: None
@@ -143,7 +143,7 @@ class Does(RebalanceListener):
 
 
 class Keeps:
-    """Keeps what polls and the close raise, and goes on."""
+    """Keeps the exceptions of polls and of the close, and continues."""
 
     def __init__(self, member: OurMember | OurAsyncMember) -> None:
         self.raised: list[Exception] = []
@@ -165,7 +165,7 @@ class Keeps:
 
 
 class Case:
-    """A topic and a group of a test's own."""
+    """A topic and a group for one test."""
 
     def __init__(self, broker: EmbeddedBroker, driver: Driver, protocol: dict[str, object]) -> None:
         self.servers = broker.bootstrap_servers
@@ -242,7 +242,7 @@ def test_whatever_a_coroutine_does_the_group_goes_on(case: Case, deed: AsyncDeed
 
 
 def check(raised: list[Exception], expected: type[Exception] | None) -> None:
-    """Nothing was raised but what is expected, and that for the joins, the leave and the close."""
+    """Only expected exceptions were raised, for the joins, the leave and the close."""
     unexpected = [error for error in raised if type(error) is not expected]
     assert not unexpected
     assert bool(raised) is bool(expected)
@@ -252,7 +252,7 @@ def check(raised: list[Exception], expected: type[Exception] | None) -> None:
 
 
 def test_who_blocks_too_long_loses_and_cannot_commit(case: Case, driver: Driver) -> None:
-    """L7, L11, L37: the others go on, and a late commit does not turn the group back."""
+    """L7, L11, L37: the others continue, and a late commit does not set the group back."""
     entered, gate, errors = threading.Event(), threading.Event(), list[type[Exception]]()
 
     class Blocks(RebalanceListener):

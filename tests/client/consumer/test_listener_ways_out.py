@@ -1,4 +1,4 @@
-"""Subscribing anew, unsubscribing and closing in the middle of what a listener is told."""
+"""Changing the subscription, unsubscribing and closing during a listener's call."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ every_way_out = pytest.mark.parametrize("way_out", ["unsubscribe", "close"])
 
 
 class Acts(RebalanceListener):
-    """Does something when it is told one kind of thing for the first time; a coroutine."""
+    """Acts on the first call of one kind; a coroutine."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.entered = asyncio.Event()
 
     async def act(self) -> None:
-        """What it does."""
+        """Do the action."""
 
     async def _told(self, kind: str) -> None:
         if kind == self.kind and not self.entered.is_set():
@@ -46,7 +46,7 @@ class Acts(RebalanceListener):
 
 
 class SubscribesAnew(Acts):
-    """Wants another topic."""
+    """Subscribes to another topic."""
 
     def __init__(self, kind: str, topic: str) -> None:
         super().__init__(kind)
@@ -58,7 +58,7 @@ class SubscribesAnew(Acts):
 
 
 class TriesToLeave(Acts):
-    """Makes a call that would wait for this very listener."""
+    """Makes a call that would wait for this listener itself."""
 
     def __init__(self, kind: str, way_out: str) -> None:
         super().__init__(kind)
@@ -73,7 +73,7 @@ class TriesToLeave(Acts):
 
 
 class TakesItsTime(Acts):
-    """Is not done before it is told to be."""
+    """Finishes only on command."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
@@ -84,7 +84,7 @@ class TakesItsTime(Acts):
 
 
 async def begin(c: Case, listener: Acts) -> tuple[AsyncConsumer, AsyncConsumer]:
-    """A group of two, in the middle of what the listener waits for; both have read everything."""
+    """A group of two, during the listener's call; both have read everything."""
     subject = c.new(listener)
     if listener.kind == "assigned":
         await c.poll_until(listener.entered.is_set)
@@ -99,7 +99,7 @@ async def begin(c: Case, listener: Acts) -> tuple[AsyncConsumer, AsyncConsumer]:
 
 
 def check_commits(c: Case) -> None:
-    """Nothing was committed that was not read, and no position ever went back."""
+    """No unread offsets were committed, and no position ever went back."""
     for number in range(PARTITIONS):
         stored = [offsets[number] for offsets in c.proxy.stored if number in offsets]
         assert stored == sorted(stored)
@@ -109,7 +109,7 @@ def check_commits(c: Case) -> None:
 @every_protocol
 @on_a_loop
 async def test_l4_another_subscription_inside_a_revocation(protocol: str) -> None:
-    """The partitions that go are committed and go; then the rest of the topic goes, too."""
+    """Revoked partitions are committed and given up; then so is the rest of the topic."""
     async with case(protocol) as c:
         listener = SubscribesAnew("revoked", foreign.new_topic(c.broker, 2))
         subject = listener.consumer = c.new(listener)
@@ -133,7 +133,7 @@ async def test_l4_another_subscription_inside_a_revocation(protocol: str) -> Non
 async def test_l7_l33_leaving_inside_of_a_call_is_refused(
     protocol: str, kind: str, way_out: str
 ) -> None:
-    """It would wait for the listener that makes it. The group goes on as if nothing had been."""
+    """It would wait for the listener that makes it. The group continues undisturbed."""
     async with case(protocol) as c:
         listener = TriesToLeave(kind, way_out)
         subject = listener.consumer = c.new(listener)
@@ -152,7 +152,7 @@ async def test_l7_l33_leaving_inside_of_a_call_is_refused(
 @every_way_out
 @on_a_loop
 async def test_l7_l33_leaving_while_a_call_is_open(protocol: str, kind: str, way_out: str) -> None:
-    """It ends when the listener is done; the other has everything, and nothing is lost of it."""
+    """It ends when the listener is done; the other member gets all partitions, without loss."""
     async with case(protocol) as c:
         listener = TakesItsTime(kind)
         subject, other = await begin(c, listener)

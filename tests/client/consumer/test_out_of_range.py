@@ -1,4 +1,4 @@
-"""A committed offset that the partition does not have: what is passed over is said, at WARNING."""
+"""A committed offset that is out of range: skipped records are logged at WARNING."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def begins_at(bootstrap: str, topic: str, group: str, reset: Any) -> int:
-    """Where a member of a group begins to read."""
+    """The offset at which a member of a group starts to read."""
     place = TopicPartition(topic, 0)
     settings: dict[str, Any] = {"enable_auto_commit": False, "auto_offset_reset": reset}
     with Consumer(topic, bootstrap_servers=bootstrap, group_id=group, **settings) as consumer:

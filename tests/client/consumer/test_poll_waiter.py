@@ -1,4 +1,4 @@
-"""A poll that waits is given what the loop sets aside, and nothing behind its back."""
+"""A waiting poll gets the records that the loop sets aside, and no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kohort.client.net.backoff import Deadline
 
 
 class Loop:
-    """Stands for the consumer: says what there is, and counts how often it was set aside."""
+    """Plays the consumer: reports available records, and counts how often they were set aside."""
 
     def __init__(self) -> None:
         self.there: bool | None = None
@@ -34,7 +34,7 @@ class Loop:
 
 
 def poll(loop: Loop, meanwhile: Callable[[], None], timeout_ms: int = 60_000) -> bool:
-    """Wait in another thread until `meanwhile` has been done; return what the poll was told."""
+    """Wait in another thread until `meanwhile` is done; return the result of the poll."""
     told: list[bool] = []
     waiting = threading.Thread(
         target=lambda: told.append(loop.poll_waiter.wait(Deadline(timeout_ms))), daemon=True

@@ -1,4 +1,4 @@
-"""What a poll reads: what the loop set aside for it, in the order of the partitions."""
+"""A poll reads the records that the loop set aside, in the order of the partitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(partitions: Partitions, most: int = 100) -> dict[TopicPartition, list[i
 
 
 def test_what_comes_while_a_poll_reads_is_left_to_the_loop() -> None:
-    """The loop fetches more when it sets the last chunk aside: it has to know of that moment."""
+    """The loop fetches more when it sets the last chunk aside, so it must do that itself."""
     partitions, a, b = both()
     a.chunks.append(fetched(0, 1))
     a.take_chunk()
@@ -84,7 +84,7 @@ def test_what_is_held_is_not_set_aside() -> None:
 
 
 def test_an_interrupt_takes_nothing_along() -> None:
-    """Records that did not reach the application are handed out again, and are not committed."""
+    """Records that did not reach the application are returned again, and are not committed."""
     partitions, a, b = both()
     for state, first in ((a, 0), (b, 7)):
         state.seek(first)
@@ -188,12 +188,12 @@ def test_iteration_hands_out_nothing_of_what_is_not_read_any_more(what: str) -> 
 
 
 def passed_over(first: int, end: int) -> Chunk:
-    """A chunk of which nothing is handed out, as of an aborted transaction."""
+    """A chunk without visible records, as from an aborted transaction."""
     return Chunk(memoryview(b""), first, end)
 
 
 def test_what_was_passed_over_does_not_come_back_with_the_end_of_a_loop() -> None:
-    """While the loop waits, the next records are set aside; nothing is to be taken back."""
+    """While the loop waits, the next records are set aside; nothing must be taken back."""
     partitions, a, _ = both()
     a.position = a.consumed = 0
     reader = Reader(partitions, ConsumerConfig())

@@ -87,7 +87,7 @@ def test_a_fatal_error_is_raised_at_every_poll(bootstrap: str, topic: str, proto
     if protocol == "classic":
         config |= {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000}
     first, second = Consumer(topic, **config), Consumer(topic, **config)
-    failed = first if protocol == "classic" else second  # who is fenced
+    failed = first if protocol == "classic" else second  # the fenced member
     with first, second:
         poll(first)
         raised: list[str] = []
@@ -233,11 +233,11 @@ def test_topics_need_a_group() -> None:
 
 
 class AlarmError(Exception):
-    """What the handler raises."""
+    """The exception of the handler."""
 
 
 class Alarm:
-    """Rings at random moments: its handler raises in the main thread, while it is armed."""
+    """Fires at random moments: while armed, its handler raises in the main thread."""
 
     def __init__(self) -> None:
         self.is_armed = False
@@ -266,7 +266,7 @@ class Alarm:
 
 
 def test_a_handler_that_raises_takes_no_record_along(bootstrap: str, topic: str) -> None:
-    """Each record comes once, at whatever moment of a loop the handler raises."""
+    """Each record is read once, whenever the handler raises during a loop."""
     with Consumer(topic, **settings(bootstrap)) as client:
         next(client)
         with Alarm() as alarm:
@@ -276,7 +276,7 @@ def test_a_handler_that_raises_takes_no_record_along(bootstrap: str, topic: str)
 
 
 def all_of(client: Consumer, alarm: Alarm) -> list[int]:
-    """Read all records in loops that the alarm ends."""
+    """Read all records in loops that the alarm interrupts."""
     seen: list[int] = []
     while len(seen) < COUNT:
         try:

@@ -1,4 +1,4 @@
-"""A consumer whose user lacks a right: what it says, and that it goes on once it has the right."""
+"""A consumer whose user lacks a permission: its errors, and its recovery once it is granted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bob(broker: EmbeddedBroker, **settings: Any) -> AsyncConsumer:
 
 
 async def refused(consumer: AsyncConsumer, times: int) -> None:
-    """Wait until the brokers have refused the topic so often; 0: until they allow it."""
+    """Wait until the brokers have refused the topic this often; 0 until they allow it."""
     assert consumer._core is not None
     cluster = consumer._core.cluster
     answered, codes = asyncio.Event(), list[int]()
@@ -55,7 +55,7 @@ async def refused(consumer: AsyncConsumer, times: int) -> None:
 
 @on_a_loop
 async def test_errors_do_not_outlast_their_cause(broker: EmbeddedBroker) -> None:
-    """While the application does not poll, each answer of the brokers says the same."""
+    """While the application does not poll, each answer of the brokers is the same."""
     broker.create_acls([JOINS])
     with Producer.from_config(broker.client_settings("root")) as producer:
         producer.send("flights", b"v").result(60)
@@ -74,7 +74,7 @@ async def test_errors_do_not_outlast_their_cause(broker: EmbeddedBroker) -> None
 async def test_a_pattern_without_a_right_to_the_group_is_refused(
     broker: EmbeddedBroker, protocol: str
 ) -> None:
-    """No topic is shown to the user, so none matches, and no broker is asked for the group."""
+    """The user sees no topic, so none matches, and no broker is asked about the group."""
     async with bob(broker, group_protocol=protocol) as consumer:
         consumer.subscribe(pattern=re.compile("fl.*"))
         for _ in range(2):
@@ -88,7 +88,7 @@ async def test_a_pattern_without_a_right_to_the_group_is_refused(
 
 @on_a_loop
 async def test_a_missing_topic_needs_another_right(broker: EmbeddedBroker) -> None:
-    """The broker refuses it as one that may not be read; the text must name both causes."""
+    """The broker refuses it like a topic that may not be read; the text must name both causes."""
     broker.create_acls([JOINS, Acl("User:bob", Operation.READ, Resource.TOPIC, "new")])
     async with bob(broker) as consumer:
         consumer.subscribe(["new"])

@@ -1,4 +1,4 @@
-"""What becomes of the connection over which a client learned who the brokers are."""
+"""The fate of the connection over which a client learned the brokers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Front:
-    """Passes connections on to a broker, whose metadata names the broker itself.
+    """Forwards connections to a broker whose metadata names the broker itself.
 
     Attributes:
-        accepted: How many connections there were.
-        ended: Done when the first of them was closed by the client.
+        accepted: Number of connections.
+        ended: Done when the client has closed the first of them.
     """
 
     def __init__(self, broker: str) -> None:
@@ -78,7 +78,7 @@ async def test_the_connection_to_a_broker_is_kept_as_such(broker: str) -> None:
 
 @on_a_loop
 async def test_one_connection_is_enough_to_ask_several_things(broker: str) -> None:
-    """And it is closed once the brokers are known, where it is none of theirs."""
+    """It is closed once the brokers are known, if it does not belong to one of them."""
     async with Front(broker) as front:
         cluster = Cluster(ClientConfig(bootstrap_servers=front.address))
         try:

@@ -1,4 +1,4 @@
-"""What the operating system refuses is one more reason why a broker cannot be reached for now."""
+"""A refusal by the operating system is another temporary reason why a broker is unreachable."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ Refused = Callable[[int], OSError | None]
 
 
 class Shortage:
-    """Stands in for the module `socket` where clients connect.
+    """Replaces the module `socket` where clients connect.
 
     Args:
-        refused: Says why there is no socket of a family; None: there is one.
+        refused: Returns why there is no socket of a family; None if there is one.
     """
 
     def __init__(self, refused: Refused) -> None:
@@ -81,7 +81,7 @@ def shortage(monkeypatch: pytest.MonkeyPatch) -> Shortage:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Address]:
-    """What each look-up of a name finds."""
+    """The result of each lookup of a name."""
     addresses: list[Address] = []
     monkeypatch.setattr(connecting, "look_up", lambda *_: addresses)
     monkeypatch.setattr(range_connection, "look_up", lambda *_: addresses)
@@ -129,7 +129,7 @@ async def test_an_address_of_a_family_that_the_kernel_lacks_is_passed_over(
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """A port whose queue is full, so that nobody answers there: the kernel drops what comes."""
+    """A port with a full queue, so that no one answers: the kernel drops incoming connections."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.2", 0))
         listener.listen(0)
@@ -178,7 +178,7 @@ async def test_a_host_name_that_tls_does_not_take(found: list[Address]) -> None:
 
 
 class Defect:
-    """Fails once in a way that nothing expects, and then calls back."""
+    """Fails once with an unexpected error, and then calls back."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -52,7 +52,7 @@ HEARTBEAT = cast("Request[Message]", HeartbeatRequest(group_id="g", generation_i
 
 
 class Broker:
-    """The other end of a machine: reads what it sends and feeds it answers."""
+    """The other end of a connection's state machine: reads its requests and sends it answers."""
 
     def __init__(self, machine: Connection) -> None:
         self.machine = machine
@@ -174,7 +174,7 @@ def test_a_throttled_client_is_silent_until_the_time_is_over() -> None:
 
 
 def test_a_throttle_that_is_over_is_no_time_to_wake_up_at() -> None:
-    """The transport would look again and again while requests wait for answers."""
+    """Otherwise the transport would wake up repeatedly while requests wait for answers."""
     machine, broker = ready(max_in_flight=1)
     machine.submit(HEARTBEAT, 0, 1000)
     throttled = HeartbeatResponse(error_code=0, throttle_time_ms=300)
@@ -333,7 +333,7 @@ def test_any_bytes_are_refused_or_waited_on(garbage: bytes, head: bool, is_ready
     if is_ready:
         machine.submit(HEARTBEAT, 0, 1000)
     (asked,) = broker.next_requests()
-    if head:  # as far as a real answer goes, so that its body is read
+    if head:  # the start of a real answer, so that its body is read
         garbage = struct.pack(">ii", len(garbage) + 4, asked.correlation_id) + garbage
     try:
         broker.send(garbage)

@@ -1,7 +1,7 @@
-"""Bytes that are not Kafka's protocol, or garbled on their way, never stop a client for good.
+"""Bytes that are not Kafka's protocol, or are garbled in transit, never stop a client for good.
 
-A load balancer answers for a broker that restarts, a network flips a bit: once the bytes are good
-again everything goes on by itself, and until then it is said what is wrong.
+A load balancer answers for a restarting broker, a network flips a bit: once the bytes are good
+again, everything continues by itself, and until then the problem is reported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def reader(proxy: GarblingProxy, *partitions: TopicPartition, **settings: Any) -
 
 
 def read(consumer: Consumer, seen: list[bytes], told: list[str]) -> bool:
-    """Poll once; keep what is read, and what is raised. True, so that a condition may follow."""
+    """Poll once; keep records and exceptions. Returns True, so that a condition may follow."""
     try:
         for records in consumer.poll(200).values():
             seen += [record.value for record in records]
@@ -72,7 +72,7 @@ def read(consumer: Consumer, seen: list[bytes], told: list[str]) -> bool:
 def test_a_partition_is_read_on_once_answers_are_good(
     bootstrap: str, proxy: GarblingProxy, how: Garbles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each poll says what is wrong, for as long as it is; no record is lost or read twice."""
+    """Each poll reports the problem while it lasts; no record is lost or read twice."""
     topic = foreign.new_topic(bootstrap)
     foreign.produce(bootstrap, topic, VALUES[:10])
     seen: list[bytes] = []
@@ -109,7 +109,7 @@ def test_one_garbled_answer_is_told_and_read_again(
 
 
 def test_a_garbled_partition_keeps_no_other_back(bootstrap: str, proxy: GarblingProxy) -> None:
-    """The others are read while one is garbled, and what was good before it comes first."""
+    """The others are read while one is garbled, and good records before it come first."""
     topic = foreign.new_topic(bootstrap, 2)
     marked = b"garble this one, which is long enough"
     foreign.produce(bootstrap, topic, VALUES[:5], 0)
@@ -151,7 +151,7 @@ def test_columns_are_read_again(bootstrap: str, proxy: GarblingProxy) -> None:
 
 
 def test_a_loop_is_told_each_time_and_goes_on(bootstrap: str, proxy: GarblingProxy) -> None:
-    """A loop without a time-out must not wait in silence for bytes that stay bad."""
+    """A loop without a timeout must not wait silently for bytes that stay bad."""
     topic = foreign.new_topic(bootstrap)
     foreign.produce(bootstrap, topic, VALUES)
     proxy.garble(one_bit, FETCH)
@@ -195,7 +195,7 @@ async def test_an_asyncio_consumer_reads_on(tmp_path: Path) -> None:
 def test_an_answer_that_comes_twice_while_a_connection_is_made(
     proxy: GarblingProxy, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is ready and broken by the same bytes: that is one error, and not one of asyncio's."""
+    """The same bytes make it ready and break it: that is one error, and not asyncio's."""
     place = TopicPartition(topic, 0)
     with reader(proxy, place) as consumer:
         count = consumer.end_offsets([place])[place]
@@ -271,7 +271,7 @@ def test_what_is_asked_is_asked_again(
     how: Garbles,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Calls ride out garbled answers like lost ones, and the log tells of them."""
+    """Calls retry after garbled answers like after lost ones, and the log reports them."""
     place = TopicPartition(topic, 0)
     wanted = ask(bootstrap, place)
     proxy.garble(how, key, times=2)
@@ -335,7 +335,7 @@ def test_a_server_that_has_said_its_versions_is_a_broker(
 def test_a_producer_sends_again_and_nothing_twice(
     bootstrap: str, proxy: GarblingProxy, how: Garbles
 ) -> None:
-    """The broker has the records, and knows by their numbers that they come again."""
+    """The broker has the records, and recognises duplicates by their sequence numbers."""
     topic = foreign.new_topic(bootstrap)
     with Producer(bootstrap_servers=proxy.bootstrap_servers, **QUICK) as producer:
         proxy.garble(how, PRODUCE, times=3)
@@ -349,7 +349,7 @@ def test_a_producer_sends_again_and_nothing_twice(
 
 
 def test_a_producer_without_numbers_sends_again_too(bootstrap: str, proxy: GarblingProxy) -> None:
-    """As after a lost connection: without idempotence a record may then be there twice."""
+    """As after a lost connection: without idempotence, a record may then be written twice."""
     topic = foreign.new_topic(bootstrap)
     with Producer(
         bootstrap_servers=proxy.bootstrap_servers, enable_idempotence=False, acks="all", **QUICK
@@ -376,7 +376,7 @@ def test_records_that_run_out_of_time_say_what_came(
 
 
 def test_a_producer_that_began_at_a_balancer_sends_once_a_broker_is_there(tmp_path: Path) -> None:
-    """`send` says at once that no broker is there; the producer is not broken by that."""
+    """`send` reports at once that there is no broker; this does not break the producer."""
     with BrokerProcess(tmp_path) as broker:
         topic = foreign.new_topic(broker.bootstrap_servers)
         broker.kill()
@@ -389,7 +389,7 @@ def test_a_producer_that_began_at_a_balancer_sends_once_a_broker_is_there(tmp_pa
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_broker_that_restarts_behind_a_balancer(tmp_path: Path, protocol: Any) -> None:
-    """Its address answers with HTTP 503 meanwhile: polls say so, and then all goes on."""
+    """Its address answers with HTTP 503 meanwhile: polls report it, then everything continues."""
     with BrokerProcess(tmp_path) as broker:
         servers = broker.bootstrap_servers
         topic = foreign.new_topic(servers)
@@ -418,7 +418,7 @@ def test_a_broker_that_restarts_behind_a_balancer(tmp_path: Path, protocol: Any)
 
 @contextmanager
 def balancer(port: int) -> Iterator[None]:
-    """Answer every connection to a port as a load balancer does that has no broker behind it."""
+    """Answer every connection to a port like a load balancer without a broker."""
     listener = socket.create_server(("127.0.0.1", port))
 
     def serve() -> None:

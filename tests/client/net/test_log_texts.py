@@ -1,4 +1,4 @@
-"""No text of the log breaks off where it names a cause."""
+"""No log text ends before the cause that it should name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_error_without_a_text_is_named_by_its_type() -> None:
 def test_each_loss_of_partitions_has_a_cause(
     before: str, is_member: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever state a member leaves, for whatever reason, and whatever code came last."""
+    """For every state that a member leaves, every reason, and every last code."""
     for after, reason, code in itertools.product(STATES, REASONS, CODES):
         steps = GroupLog(make(ConsumerConfig, {"group_id": "g"}))
         steps.observed((), ("m", 1), OWNED)

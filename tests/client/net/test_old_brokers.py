@@ -1,4 +1,4 @@
-"""Brokers older than the client can work with say so once, in words."""
+"""Brokers that are too old for the client cause one clear error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kohort.wire.messages.api_versions import ApiVersionsResponse
 from tests.client.garbling_proxy import OFFSET_FETCH, GarblingProxy
 
 API_VERSIONS = 18
-VERSION = 4  # of ApiVersions, which both sides have
+VERSION = 4  # of ApiVersions; both sides support it
 LENGTH = 4
 TOO_OLD = (
     "the broker is older than Apache Kafka 3.0, which kohort needs: it has API 9 up to version 7, "
@@ -23,7 +23,7 @@ TOO_OLD = (
 
 
 def of_kafka_2_8(answer: bytes) -> bytes:
-    """OffsetFetch ends with the version that Apache Kafka 2.8 has."""
+    """OffsetFetch ends with the last version of Apache Kafka 2.8."""
     frame = memoryview(answer)[LENGTH:]
     served = frames.decode_response(ApiVersionsResponse, VERSION, frame)
     keys = tuple(

@@ -1,4 +1,4 @@
-"""A broker that refuses the client ends it only when no other one accepts it."""
+"""A broker that refuses the client stops it only if no other broker accepts it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kohort.errors import (
 
 GOOD = Security("SASL_PLAINTEXT", users={"a": "new"}, mechanisms=("SCRAM-SHA-256",))
 BAD = Security("SASL_PLAINTEXT", users={"a": "old"}, mechanisms=("SCRAM-SHA-256",))
-# Its order is drawn: most clients meet the one that refuses first in some of them.
+# The order is random: in some of these, most clients meet the refusing broker first.
 CLIENTS = 6
 FIRST, SECOND, THIRD = ("first", 9092), ("second", 9092), ("third", 9092)
 DOWN = BrokerUnavailableError("nothing listens")
@@ -90,7 +90,7 @@ def refusal(place: Place) -> AuthenticationError:
 
 
 def end(judge: Reachability, place: Place, error: KohortError, *nodes: Place) -> KohortError | None:
-    """Return what becomes of an error; None when it stays as it is."""
+    """Return the replacement of an error; None if it is unchanged."""
     known = [Node(number, host, port) for number, (host, port) in enumerate(nodes)]
     try:
         judge.failed(place, error, known)

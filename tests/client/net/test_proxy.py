@@ -1,4 +1,4 @@
-"""Connections through a proxy: what it is asked, what it refuses, and what nobody is shown."""
+"""Connections through a proxy: its requests, its refusals, and secrets that are never shown."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_a_listener_without_tls_is_found_through_it(
 
 
 async def opened(host: str, port: int, settings: dict[str, str], *, blocking: bool) -> None:
-    """Open a connection, as a client does or as a reader of ranges does, and close it."""
+    """Open a connection like a client or like a range reader, and close it."""
     config = make_from_kafka(ConsumerConfig, settings)
     if blocking:
         security = security_of(config)
@@ -188,7 +188,7 @@ async def test_a_proxy_that_is_not_there(blocking: bool) -> None:
 @pytest.mark.parametrize("host", ["a b", "a\r\nX: y", "", "a" * 256, "a\0b", "é" * 300])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_of_a_broker_may_be_anything(kind: str, host: str) -> None:
-    """It comes from the metadata: it must not become a header of its own."""
+    """It comes from the metadata, and must not inject a header."""
     dialogue = Proxy(f"{kind}://h:1").dialogue(host, 1)
     if kind == "socks5":
         assert [next(dialogue), next(dialogue)] == [b"\5\1\0", 2]

@@ -1,7 +1,7 @@
 """A client goes back to its bootstrap servers when no known broker can be reached (KIP-899).
 
-It does so, too, when a broker asks for that, and when none has answered for long (KIP-1102). One
-answer may name a wrong address: for a moment, or because a bit flipped on the way.
+It also does so when a broker requests it, and when no broker has answered for long (KIP-1102). An
+answer may contain a wrong address: temporarily, or because a bit flipped in transit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.client.garbling_proxy import METADATA, GarblingProxy
 from tests.client.loops import on_a_loop
 from tests.real_kafka import foreign
 
-LONG = 3_600_000  # the metadata's age does not help
+LONG = 3_600_000  # no refresh because of the metadata's age
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def proxy(bootstrap: str) -> Iterator[GarblingProxy]:
 
 @contextmanager
 def misled(proxy: GarblingProxy, times: int = 1, *, accepts: bool = False) -> Iterator[None]:
-    """Have the next metadata name a port where nobody listens, or where nobody answers."""
+    """Make the next metadata name a port that is closed, or one that does not answer."""
     right = int(proxy.bootstrap_servers.rpartition(":")[2]).to_bytes(4, "big")
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -172,7 +172,7 @@ async def test_bootstrap_servers_that_send_a_client_away_are_named(proxy: Garbli
 async def test_known_brokers_that_say_nothing_are_not_waited_for(
     bootstrap: str, proxy: GarblingProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The bootstrap servers are asked long before a request's time is up."""
+    """The bootstrap servers are asked long before a request times out."""
     with misled(proxy, accepts=True):
         config = ClientConfig(
             bootstrap_servers=proxy.bootstrap_servers,
@@ -190,7 +190,7 @@ async def test_known_brokers_that_say_nothing_are_not_waited_for(
 
 @on_a_loop
 async def test_a_connection_that_was_idle_for_long_is_not_used_again(bootstrap: str) -> None:
-    """A balancer may have forgotten it, so that a request would wait for its whole time."""
+    """A load balancer may have dropped it, so that a request would wait for its whole timeout."""
     config = ClientConfig(bootstrap_servers=bootstrap)
     cluster = Cluster(config)
     (node,) = (await cluster.refresh(Deadline(60_000))).nodes

@@ -1,4 +1,4 @@
-"""Servers that speak another protocol are recognised by it, and so are clients by the broker."""
+"""Servers with another protocol are recognised, and so are such clients by the broker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 @contextmanager
 def answering(answer: Callable[[bytes], bytes]) -> Iterator[str]:
-    """A server that answers the first bytes of everybody, and waits until they hang up."""
+    """A server that answers the first bytes of each client, and waits until it hangs up."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -92,7 +92,7 @@ def answering(answer: Callable[[bytes], bytes]) -> Iterator[str]:
 
 
 def tls_alert(certificate: Path) -> bytes:
-    """The alert with which OpenSSL refuses a client; Java's servers refuse plain clients so."""
+    """The alert with which OpenSSL, or a Java server, refuses a plaintext client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -115,7 +115,7 @@ def https(certificate: Path) -> Iterator[str]:
 
 
 def refusals(address: str) -> list[str]:
-    """What each kind of client says of a server; none of them waits for it to become a broker."""
+    """The error of each kind of client for a server; none waits for it to become a broker."""
     host, _, port = address.rpartition(":")
     place = TopicPartition("t", 0)
     settings: dict[str, Any] = {"bootstrap_servers": address, "default_api_timeout_ms": NEVER_MS}
@@ -157,7 +157,7 @@ def told(consumer: Consumer) -> bool:
 
 
 def test_a_tls_port_that_hangs_up(certificate: Path) -> None:
-    """OpenSSL 3 does so when what comes is no TLS; so it is asked whether it speaks TLS."""
+    """OpenSSL 3 does this when it receives no TLS; so the client checks whether it speaks TLS."""
     with https(certificate) as address:
         settings: dict[str, Any] = {"bootstrap_servers": address}
         for others in ({}, SASL):
@@ -181,7 +181,7 @@ def test_an_http_server(version: str) -> None:
     class Old(Quiet):
         default_request_version = version
 
-    # It answers once it has read a line, and takes the request for an old one.
+    # It answers once it has read a line, and treats the request as an old HTTP version.
     with (
         served(Server(("127.0.0.1", 0), Old)) as address,
         AdminClient(bootstrap_servers=address, client_id="a line\r\n\r\n") as admin,

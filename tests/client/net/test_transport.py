@@ -20,7 +20,7 @@ SERVED = ApiVersionsResponse(
 
 
 async def connected() -> tuple[BrokerConnection, socket.socket]:
-    """A connection that is ready, and its other end."""
+    """A ready connection, and its other end."""
     near, far = socket.socketpair()
     near.setblocking(False)
     machine = Connection(client_id="test", authenticator=NoAuthentication(), max_in_flight=5)
@@ -36,9 +36,9 @@ async def connected() -> tuple[BrokerConnection, socket.socket]:
 
 @pytest.mark.parametrize("turns", range(3))
 def test_whoever_asks_while_the_connection_ends_is_told_so(turns: int) -> None:
-    """At each turn of the loop until then: in the last one asyncio has closed, and not yet said so.
+    """At each turn of the loop until then: in the last one, asyncio has closed but not reported it.
 
-    From Python 3.12 on, asyncio raises TypeError at whoever writes lines then.
+    Since Python 3.12, `writelines` raises TypeError then.
     """
 
     async def ask() -> None:
@@ -55,7 +55,7 @@ def test_whoever_asks_while_the_connection_ends_is_told_so(turns: int) -> None:
 
 
 def test_whoever_was_given_a_connection_that_has_ended_may_try_again() -> None:
-    """Between the two the loop turns, and what ends meanwhile is not the user's mistake."""
+    """The loop turns in between; a connection that ends meanwhile is not the user's mistake."""
 
     async def ask() -> None:
         connection, far = await connected()
@@ -71,7 +71,7 @@ def test_whoever_was_given_a_connection_that_has_ended_may_try_again() -> None:
 
 
 def test_who_is_refused_in_a_session_may_ask_again_over_another_connection() -> None:
-    """What is on its way may have been done; a new connection tells whether it is refused."""
+    """Requests in flight may have been processed; a new connection shows whether it is refused."""
 
     async def ask() -> None:
         connection, far = await connected()
@@ -89,12 +89,12 @@ def test_who_is_refused_in_a_session_may_ask_again_over_another_connection() -> 
 
 
 def large() -> HeartbeatRequest:
-    """More than a socket takes at once."""
+    """More bytes than a socket accepts at once."""
     return HeartbeatRequest(group_id="g", generation_id=1, member_id="m" * 30_000)
 
 
 def fill(connection: BrokerConnection) -> list[asyncio.Task[None]]:
-    """Send what has no answer until the socket takes no more."""
+    """Send requests without an answer until the socket accepts no more."""
     return [asyncio.ensure_future(connection.tell(large(), 60_000)) for _ in range(100)]
 
 
@@ -135,7 +135,7 @@ def test_what_has_not_left_when_the_connection_breaks_fails() -> None:
 
 
 def test_what_cannot_leave_in_time_ends_the_connection() -> None:
-    """A part of it may have left, and the broker waits for the rest."""
+    """A part of it may have been sent, and the broker waits for the rest."""
 
     async def send() -> None:
         connection, far = await connected()
@@ -149,7 +149,7 @@ def test_what_cannot_leave_in_time_ends_the_connection() -> None:
 
 
 def test_what_waits_for_its_turn_too_long_fails() -> None:
-    """It must not be forgotten: whoever sends it counts on being told."""
+    """It must not be forgotten: its sender waits for the outcome."""
 
     async def send() -> None:
         connection, far = await connected()
@@ -165,7 +165,7 @@ def test_what_waits_for_its_turn_too_long_fails() -> None:
 
 
 def test_the_end_waits_until_the_other_side_has_read_all() -> None:
-    """Something that nobody reads would have the operating system drop what it has yet to send."""
+    """Unread data would make the operating system drop the bytes that it has yet to send."""
 
     async def send() -> None:
         connection, far = await connected()

@@ -1,4 +1,4 @@
-"""What keeps a client waiting is told once, and so is its end; metadata is asked for in pauses."""
+"""Problems that keep a client waiting are logged once, and so is their end; retries have pauses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lines(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
 
 
 def polled(reader: Consumer, until: Callable[[], object]) -> None:
-    """Poll until something holds, then some times more."""
+    """Poll until a condition holds, then a few more times."""
 
     def done() -> bool:
         reader.poll(50)
@@ -47,11 +47,11 @@ def polled(reader: Consumer, until: Callable[[], object]) -> None:
 
 
 class Recorder(CuttingProxy):
-    """Notes when metadata was asked for; can be silent to fetches, and advertise anything.
+    """Notes when metadata was requested; can hold fetches, and advertise any address.
 
     Attributes:
-        asked: When, in seconds.
-        go_on: Clear: a fetch is not passed on before it is set.
+        asked: Times of metadata requests, in seconds.
+        go_on: While clear, fetches are not forwarded.
         advertised: Host and port of the broker instead of its own.
     """
 
@@ -104,7 +104,7 @@ def check_missing_topic(servers: str, caplog: pytest.LogCaptureFixture) -> None:
         assert "asking again" in line
         with Producer(bootstrap_servers=servers) as writer:
             writer.send("comes-later", b"value").result(DEADLINE_S)
-        # The producer may have said the same of itself.
+        # The producer may have logged the same about itself.
         over = "consumer kohort: topic comes-later is there now"
         polled(reader, lambda: over in lines(caplog, "comes-later"))
         assert sum("consumer kohort" in line for line in lines(caplog, "comes-later")) == 2
@@ -182,14 +182,14 @@ def test_a_broker_that_falls_silent(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_a_missing_topic_is_asked_for_ever_more_rarely(tmp_path: Path) -> None:
-    """The least time that the pauses take is no matter of how fast the machine is."""
+    """The minimum total of the pauses does not depend on the machine's speed."""
     with EmbeddedBroker(tmp_path) as broker, Recorder(broker.bootstrap_servers) as proxy:
         settings: dict[str, Any] = {"retry_backoff_ms": 50, "retry_backoff_max_ms": 400}
         with consumer(proxy.bootstrap_servers, **settings) as reader:
             reader.assign([TopicPartition("is-not-there", 0)])
             reader.seek(TopicPartition("is-not-there", 0), 1)
             eventually(lambda: (reader.poll(20), len(proxy.asked) >= 9)[1], "nine times asked")
-    # the first is the consumer's own start; jitter takes a fifth at most
+    # the first is from the consumer's start; jitter is at most a fifth
     least_s = 0.8 * (0.05 + 0.1 + 0.2 + 0.4 + 0.4 + 0.4 + 0.4)
     assert proxy.asked[8] - proxy.asked[0] > least_s
 

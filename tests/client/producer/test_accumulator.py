@@ -1,4 +1,4 @@
-"""Batches and their order, without a broker: the broker's rules are played by a small model."""
+"""Batches and their order, without a broker: a small model plays the broker's rules."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kohort.wire.records import Compression, RecordBatchBuilder, decode_records,
 
 HERE = TopicPartition("t", 0)
 THERE = TopicPartition("t", 1)
-# Of a record whose value has four bytes.
+# The size of a record with a value of four bytes.
 SIZE = 34
 
 
 class Opened(OpenBatches):
-    """Open batches with a clock that is set by hand, and a count of what they had to say."""
+    """Open batches with a manual clock, and a count of their wake-ups."""
 
     def __init__(self, **settings: int) -> None:
         self.now = 0
@@ -166,7 +166,7 @@ def test_at_most_so_many_of_a_partition_are_in_flight() -> None:
 
 
 def filled(count: int, max_in_flight: int = 5, each: int = 1) -> Accumulator:
-    """An accumulator with batches of so many records each."""
+    """An accumulator with batches of these numbers of records."""
     batches = Opened(batch_size=1 + 11 * (each - 1), largest_batch=1)
     for number in range(count):
         add(batches, number)
@@ -179,7 +179,7 @@ def filled(count: int, max_in_flight: int = 5, each: int = 1) -> Accumulator:
 
 
 def test_each_partition_has_its_turn_where_a_request_has_no_room_for_all() -> None:
-    """One that is added to all the time must not keep others waiting until they are too old."""
+    """A partition with constant new records must not delay others until they expire."""
     accumulator = Accumulator()
     partitions = [TopicPartition("t", number) for number in range(3)]
 
@@ -239,7 +239,7 @@ class Broker:
         self.log: list[int] = []
         self.epoch = 0
         self.written: set[int] = set()
-        self.next_sequence = -1  # it takes the first batch of a producer, whatever its number
+        self.next_sequence = -1  # it accepts a producer's first batch with any number
 
     def has(self, batch: Batch) -> bool:
         return not self.written.isdisjoint(numbers(batch))
@@ -274,7 +274,7 @@ FATES = st.sampled_from(
 def test_nothing_is_twice_in_the_log_nor_out_of_order(
     count: int, each: int, fates: list[str]
 ) -> None:
-    """Batches in flight meet any fate; in the end all that was not given up is there, once."""
+    """Batches in flight meet any fate; in the end, all that were not given up are written once."""
     accumulator, broker = filled(count, each=each), Broker()
     failed: set[int] = set()
     left = iter(fates)
@@ -290,8 +290,8 @@ def test_nothing_is_twice_in_the_log_nor_out_of_order(
 def meet(
     accumulator: Accumulator, broker: Broker, batch: Batch, fate: str, failed: set[int]
 ) -> None:
-    """Do to a batch what the sender does when it meets this fate."""
-    if fate == "refused":  # for what is in it: never written
+    """Treat a batch like the sender does for this outcome."""
+    if fate == "refused":  # because of its contents: never written
         failed.update(numbers(batch))
         accumulator.gave_up(batch)
         return
@@ -301,9 +301,9 @@ def meet(
     if fate == "request lost":
         accumulator.again(batch, 0)
         return
-    answer = broker.append(batch)  # of a batch that is too large later: it was written before
+    answer = broker.append(batch)  # a batch that is too large later was written before
     assert answer != "fenced"
-    if fate == "given up":  # in time no answer came; it may have been written
+    if fate == "given up":  # no answer came in time; it may have been written
         failed.update(numbers(batch))
         accumulator.gave_up(batch)
     elif fate == "answer lost":
@@ -325,7 +325,7 @@ def take_for(accumulator: Accumulator, topic_id: UUID | None) -> list[Batch]:
 
 
 def test_a_topic_made_anew_waits_for_what_left_for_the_former_one() -> None:
-    """What left is refused, and must not come behind what is sent to the new topic."""
+    """Sent batches are refused, and must not be resent behind those for the new topic."""
     batches, accumulator = Opened(), Accumulator()
     accumulator.identity = Identity(7, 0)
     for number in range(4):
@@ -362,7 +362,7 @@ def test_the_first_batch_for_a_topic_made_anew_goes_alone() -> None:
 
 
 def test_a_transaction_numbers_nothing_anew() -> None:
-    """The epoch is the coordinator's; what comes behind a gap is aborted."""
+    """The coordinator assigns the epoch; batches behind a gap are aborted."""
     batches, accumulator = Opened(), Accumulator(renumbers=False)
     accumulator.identity = Identity(7, 3)
     for number in range(2):
@@ -388,7 +388,7 @@ def test_the_next_transaction_begins_with_new_numbers_and_forgets_late_answers()
         (batch,) = take(accumulator)
         assert batch.numbering is not None
         assert (batch.numbering.epoch, batch.numbering.sequence) == (epoch, 0)
-        accumulator.gave_up(batch)  # its answer may come yet
+        accumulator.gave_up(batch)  # its answer may still arrive
         late.append(batch)
     accumulator.renew(Identity(7, 5))
     assert not any(map(accumulator.is_in_flight, late))

@@ -1,4 +1,4 @@
-"""The future of a record: one of `concurrent.futures`, with kafka-python's calls."""
+"""The future of a record: a `concurrent.futures` future, with kafka-python's methods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED = KafkaError(ErrorCode.INVALID_RECORD, "no")
 
 
 class Sent:
-    """Records in one batch whose fate a test decides."""
+    """Records in one batch whose outcome a test decides."""
 
     def __init__(self, count: int) -> None:
         batches = OpenBatches(
@@ -64,7 +64,7 @@ def place(number: int) -> RecordMetadata:
 def test_it_is_a_future_whether_or_not_somebody_waited() -> None:
     sent = Sent(3)
     assert [(isinstance(each, Future), each.done()) for each in sent.futures] == [(True, False)] * 3
-    assert not sent.futures[0].running()  # which looks into its state
+    assert not sent.futures[0].running()  # this reads its state
     sent.deliver()
     assert [each.done() for each in sent.futures] == [True] * 3
     assert [each.result(0) for each in sent.futures] == [place(n) for n in range(3)]
@@ -93,7 +93,7 @@ def test_refused_records_have_their_own_reasons() -> None:
 
 def test_records_of_a_divided_batch_go_on_in_its_parts() -> None:
     sent = Sent(6)
-    assert not sent.futures[4].cancelled()  # the state of some is made before, of others after
+    assert not sent.futures[4].cancelled()  # the state of some is created before, of others after
     parts = [(first, Fate("t", 0)) for first in (0, 2, 4)]
     sent.fate.divide(parts)
     assert not sent.futures[3].cancelled()

@@ -1,4 +1,4 @@
-"""Callbacks of deliveries that fork: the child must not go on in its parent's loop."""
+"""Delivery callbacks that fork: the child must not continue in its parent's loop."""
 
 from __future__ import annotations
 

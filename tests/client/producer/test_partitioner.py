@@ -1,4 +1,4 @@
-"""Partitions of keys are Java's; records without a key stay together."""
+"""Keys have the same partitions as in Java; records without a key stay together."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ KEYS = [b"user-%d" % number for number in range(200)]
 
 
 def librdkafkas_choice() -> tuple[dict[bytes | None, int | None], int]:
-    """Where librdkafka's default partitioner sends the keys, and of how many partitions."""
+    """The partitions that librdkafka's default partitioner chooses, and their number."""
     went: dict[bytes | None, int | None] = {}
     producer = TheirProducer({"test.mock.num.brokers": 1})
     for key in KEYS:
@@ -111,7 +111,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def sent_to(bootstrap: str, partitions: int, **settings: Any) -> dict[bytes | None, int | None]:
-    """Where our producer sends the keys."""
+    """The partitions that our producer chooses."""
     topic = new_topic(bootstrap, partitions)
     with Producer(bootstrap_servers=bootstrap, **settings) as producer:
         futures = {key: producer.send(topic, b"v", key=key) for key in KEYS}

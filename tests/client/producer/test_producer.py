@@ -1,4 +1,4 @@
-"""The producer on the embedded broker, and what it says when things cannot work."""
+"""The producer on the embedded broker, and its errors when things cannot work."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_broker_that_goes_away_fails_the_records_in_time(tmp_path: Path) -> No
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", 1)
         producer = Producer(bootstrap_servers=broker.bootstrap_servers, delivery_timeout_ms=500)
-        producer.send("t", b"v").exception(30)  # it knows the topic, be this one in time or not
+        producer.send("t", b"v").exception(30)  # now it knows the topic, in any case
     future = producer.send("t", b"v")
     with pytest.raises(KafkaError, match="1 records for t-0 were not acknowledged in 500 ms"):
         future.result(30)
@@ -133,7 +133,7 @@ def test_what_cannot_be_sent_is_said_at_once(bootstrap: str) -> None:
 def test_a_partition_is_waited_for_where_a_broker_does_not_know_it_yet(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Apache Kafka answers that it was added before each broker's metadata has it."""
+    """Apache Kafka confirms a new partition before every broker's metadata has it."""
     topic = new_topic(bootstrap)
     refresh = Cluster.refresh
     stale: list[Deadline] = []

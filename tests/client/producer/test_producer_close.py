@@ -1,4 +1,4 @@
-"""What becomes of records while their producer is closed."""
+"""The outcome of records while their producer is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The close of a producer is interrupted, and the producer is gone: its records are not."""
+"""A producer's close is interrupted and the producer dropped: its records are still sent."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_an_interrupted_close_leaves_is_sent(
         producers = [Producer(bootstrap_servers=proxy.bootstrap_servers)]
         topic = unique_name()
         producers[0].send(topic, b"first").result(LONG_S)
-        proxy.held.clear()  # before there is anything to send, or all may be sent already
+        proxy.held.clear()  # before there are records to send, or all may already be sent
         futures = fill(producers[0], topic)
         interrupt_close(producers[0], may_go_on)
         proxy.held.set()
@@ -110,7 +110,7 @@ def test_what_an_interrupted_close_leaves_is_sent(
 def test_what_can_not_be_sent_fails_and_is_told(
     bootstrap: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No answer comes as long as the records are worth sending."""
+    """No answer arrives before the records expire."""
     may_go_on = threading.Event()
     with Recorder(bootstrap) as proxy:
         settings: dict[str, Any] = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 4_000}
@@ -123,13 +123,13 @@ def test_what_can_not_be_sent_fails_and_is_told(
         drop(producers, may_go_on)
         for future in futures:
             assert future.exception(LONG_S) is not None
-    # said by the producer's own thread, which may be behind the one that waited for the futures
+    # logged by the producer's own thread, which may lag behind the one that awaits the futures
     eventually(lambda: "3 records" in caplog.text, "the lost records are told")
 
 
 @on_a_loop
 async def test_a_close_behind_one_that_is_cancelled_closes(bootstrap: str) -> None:
-    """Wherever that is cancelled: what it left undone is done."""
+    """Wherever it is cancelled, the remaining work is done."""
     turns, is_cut = 0, True
     while is_cut:
         producer = AsyncProducer(bootstrap_servers=bootstrap, linger_ms=60_000)

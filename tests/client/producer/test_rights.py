@@ -1,4 +1,4 @@
-"""A producer whose user lacks a right: what it says, and that it goes on once it has the right."""
+"""A producer whose user lacks a permission: its errors, and its recovery once it is granted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused(producer: Producer) -> KafkaError:
 
 @pytest.mark.parametrize("is_described", [False, True])
 def test_a_producer_goes_on_once_it_may_write(broker: EmbeddedBroker, is_described: bool) -> None:
-    """It has no producer id before, and asks for one again."""
+    """It has no producer id before, and requests one again."""
     if is_described:
         broker.create_acls([DESCRIBES])
     with Producer.from_config(broker.client_settings("bob")) as producer:
@@ -56,7 +56,7 @@ def test_a_producer_goes_on_once_it_may_write(broker: EmbeddedBroker, is_describ
 async def test_a_refusal_from_before_a_record_does_not_fail_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The right may have been granted between the request and the record: it is asked again."""
+    """The permission may have been granted between the request and the record: it asks again."""
     is_sent, begun = asyncio.Event(), asyncio.Event()
 
     async def asked(_: Cluster) -> Identity:
@@ -74,14 +74,14 @@ async def test_a_refusal_from_before_a_record_does_not_fail_it(
     async with producing(monkeypatch, answer, **settings) as (producer, sender):
         await begun.wait()
         future = await producer.send("t", b"v")
-        assert sender.undone()  # what was added waits now
+        assert sender.undone()  # the added record waits now
         is_sent.set()
         assert (await future).offset == 0
 
 
 @on_a_loop
 async def test_records_that_wait_fail_once_the_right_is_gone(broker: EmbeddedBroker) -> None:
-    """They were added before the client knew; they must not wait until they are too old."""
+    """They were added before the client knew; they must not wait until they expire."""
     broker.create_acls([WRITES])
     patient = {"linger.ms": 5_000, "request.timeout.ms": 4_000, "delivery.timeout.ms": 9_000}
     async with (
@@ -103,7 +103,7 @@ async def test_records_that_wait_fail_once_the_right_is_gone(broker: EmbeddedBro
 
 
 def test_a_missing_topic_needs_another_right(broker: EmbeddedBroker) -> None:
-    """The broker refuses it as one that may not be written to; the text must name both causes."""
+    """The broker refuses it like a topic that may not be written to; the text names both causes."""
     broker.create_acls([Acl("User:bob", Operation.WRITE, Resource.TOPIC, "new")])
     with Producer.from_config(broker.client_settings("bob")) as producer:
         needs = r"to WRITE this topic \(if it does not exist: also to CREATE it\)$"

@@ -1,4 +1,4 @@
-"""What a producer makes of what comes of its requests; no broker, as none can be made to do so."""
+"""How a producer handles outcomes of requests that no broker can be made to produce."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Answer = Callable[[ProduceRequest], Awaitable[ProduceResponse]]
 
 
 def stored(request: ProduceRequest) -> ProduceResponse:
-    """An answer that says so of all batches."""
+    """An answer that confirms all batches."""
     return ProduceResponse(
         responses=tuple(
             TopicProduceResponse(
@@ -61,9 +61,9 @@ async def producing(
     """A producer that knows the topic `t` with 100 partitions, all on one broker.
 
     Args:
-        monkeypatch: Stands in for the broker.
+        monkeypatch: Used to replace the broker.
         answer: Called with each request.
-        settings: Of the producer.
+        settings: Settings of the producer.
     """
     given = {"enable_idempotence": False, "acks": 1, "retry_backoff_ms": 1, **settings}
     producer = AsyncProducer(bootstrap_servers="127.0.0.1:1", **given)
@@ -95,7 +95,7 @@ async def producing(
 async def test_who_is_refused_before_records_are_sent_again_knows_that_they_may_be_written(
     monkeypatch: pytest.MonkeyPatch, failures: int, is_unsure: bool, refusal: AuthenticationError
 ) -> None:
-    """The connection broke, so they may be; the next one is not accepted."""
+    """The connection broke, so they may have been; the next connection is refused."""
     left = failures
 
     async def answer(_: ProduceRequest) -> ProduceResponse:
@@ -116,7 +116,7 @@ async def test_who_is_refused_before_records_are_sent_again_knows_that_they_may_
 async def test_a_topic_is_asked_for_as_long_as_records_wait_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A later `send` that gives up must not take it from them: they wait for its return."""
+    """A later `send` that gives up must not remove it: they wait for it to come back."""
     async with producing(monkeypatch, unanswered, max_block_ms=50) as (producer, sender):
         cluster = sender._cluster
         monkeypatch.setattr(sender, "_leader_of", lambda _: None)
@@ -140,7 +140,7 @@ async def test_a_topic_is_asked_for_as_long_as_records_wait_for_it(
 async def test_a_table_whose_sending_is_cancelled_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was added is sent, and it is told how much was not: nobody has the future."""
+    """Added rows are sent, and the number of the others is logged: no one has the future."""
     table = pa.table({"value": [b"v" * 1_000] * 500})
     async with producing(monkeypatch, unanswered, buffer_memory=200_000) as (producer, sender):
         is_full = asyncio.Event()
@@ -167,7 +167,7 @@ async def test_a_table_whose_sending_is_cancelled_is_given_up(
 async def test_a_full_memory_has_all_records_sent(
     monkeypatch: pytest.MonkeyPatch, waits_in_a_thread: bool
 ) -> None:
-    """They wait for more records, which there is no room for: nothing would ever be sent."""
+    """They wait for more records, for which there is no room: nothing would ever be sent."""
 
     async def answer(request: ProduceRequest) -> ProduceResponse:
         return stored(request)
@@ -188,7 +188,7 @@ async def test_a_full_memory_has_all_records_sent(
 async def test_a_batch_that_becomes_too_old_does_not_end_the_request_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nor its connection, on which further requests are to be answered."""
+    """Nor its connection, on which other requests wait for answers."""
     is_told = asyncio.Event()
 
     async def answer(request: ProduceRequest) -> ProduceResponse:

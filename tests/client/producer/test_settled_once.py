@@ -1,4 +1,4 @@
-"""Each row and each record is settled once, however its batch is divided, refused or given up."""
+"""Each row and each record is settled once, however its batch is split, refused or given up."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ HERE = TopicPartition("t", 0)
 REFUSED = KafkaError(ErrorCode.INVALID_RECORD, "no")
 DELIVERY_TIMEOUT_MS = 1_000
 SIZES = st.lists(st.integers(0, 400), min_size=1, max_size=40)
-# What becomes of the batch that is taken next.
+# Outcomes of the batch that is taken next.
 FATES = st.lists(
     st.sampled_from(["deliver", "divide", "divide", "divide", "again", "give up", "refuse one"])
 )
-# What becomes of the batches that are left: they get old, or the producer ends.
+# Outcomes of the remaining batches: they expire, or the producer ends.
 ENDS = st.sampled_from(["deliver", "expire", "abandon"])
 
 
 class Game:
-    """The batches of one partition, and what the broker does with each."""
+    """The batches of one partition, and the broker's answer to each."""
 
     def __init__(self) -> None:
         self.accumulator = Accumulator(delivery_timeout_ms=DELIVERY_TIMEOUT_MS)
@@ -96,7 +96,7 @@ def values_of(batch: Batch) -> list[bytes]:
 
 
 def encoded(values: list[bytes], codec: Compression = Compression.NONE) -> EncodedRows:
-    """Return values as the one batch that `send_arrow` makes of them."""
+    """Return values as a single batch, as made by `send_arrow`."""
     columns = open_columns(pa.record_batch({"value": values}), 0)
     assert columns.check(10**6, 1) is None
     rows = Groups(columns, 0, len(values), 1, 0, 10**6).encode(0, 10**6)
@@ -144,7 +144,7 @@ def test_each_record_is_settled_once(sizes: list[int], fates: list[str], end: st
         future = batches.add(DeliveryFuture, "t", value, None, (), 0, 0)
         assert future is not None
         futures.append(future)
-        if number % 2:  # others are told only when somebody asks
+        if number % 2:  # others are completed only when someone asks
             future.add_done_callback(counting(calls, number))
     batches.seal_all()
     for batch in batches.sealed:
@@ -214,7 +214,7 @@ def test_rows_are_not_settled_twice() -> None:
 
 
 class Unbuildable:
-    """Content of a batch that breaks the sender down at one of its steps."""
+    """Content of a batch that makes one step of the sender raise."""
 
     def __init__(self, step: str) -> None:
         self._step = step
@@ -251,7 +251,7 @@ async def test_a_defect_fails_records_and_lets_none_wait_for_ever(
 
 
 def test_an_exit_from_a_record_that_waited_for_its_topic_ends_nothing(tmp_path: Path) -> None:
-    """Callbacks send without waiting: what they send waits elsewhere, and fails from there."""
+    """Callbacks send without waiting: their records wait elsewhere, and fail from there."""
     failed = threading.Event()
 
     def leave(_: object) -> None:

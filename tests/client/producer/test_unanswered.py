@@ -1,4 +1,4 @@
-"""Records that the broker does not acknowledge (acks=0): what is delivered has left the process."""
+"""Records that the broker does not acknowledge (acks=0): delivered ones have left the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.client.programs.run import run
 from tests.client.programs.unanswered import COUNT, ENDS, LARGE
 from tests.real_kafka.foreign import new_topic
 
-# More than the operating system takes for a broker that does not read.
+# More than the operating system buffers for a broker that does not read.
 MANY = 60
 
 

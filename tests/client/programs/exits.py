@@ -1,4 +1,4 @@
-"""A producer that is not closed, and the ways in which a process ends."""
+"""A producer that is not closed, with different ways for the process to end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from kohort import Producer
 
-# All are unsent when the process begins to end.
+# All are unsent when the process starts to exit.
 LINGER_MS = 60_000
 COUNT = 100
 
@@ -56,7 +56,7 @@ def by_sigterm_handled(bootstrap: str, topic: str) -> None:
 
 
 def while_a_thread_goes_on(bootstrap: str, topic: str) -> None:
-    """Another thread makes its producer after the main thread has ended."""
+    """Another thread creates its producer after the main thread has ended."""
 
     def work() -> None:
         threading.main_thread().join()
@@ -68,7 +68,7 @@ def while_a_thread_goes_on(bootstrap: str, topic: str) -> None:
 
 
 def forgotten(bootstrap: str, topic: str) -> None:
-    """It is collected a moment before the process ends."""
+    """It is garbage-collected shortly before the process ends."""
     warnings.simplefilter("ignore", ResourceWarning)
     send(bootstrap, topic)
     kept.clear()
@@ -103,7 +103,7 @@ def by_pool(bootstrap: str, topic: str) -> None:
 
 
 def when_told(bootstrap: str, topic: str) -> None:
-    """It is connected, then the broker moves, then it ends."""
+    """It is connected, then the broker moves, then the process ends."""
     send(bootstrap, topic, 1)
     kept[0].flush()
     send(bootstrap, topic, 0)

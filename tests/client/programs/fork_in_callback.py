@@ -1,4 +1,4 @@
-"""A callback of a delivery forks; prints the child's status and how many records were delivered."""
+"""A delivery callback forks; prints the child's status and the number of delivered records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kohort.client.producer.api import RecordMetadata
 
 
 def main(bootstrap: str, how: str, register: str) -> None:
-    """Send while children leave the callback in one of several ways."""
+    """Send records while children leave the callback in one of several ways."""
     producer = Producer(bootstrap_servers=bootstrap, linger_ms=0)
     children: list[int] = []
 

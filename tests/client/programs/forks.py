@@ -1,4 +1,4 @@
-"""What a forked child may do with the clients of its parent, and what they go on doing."""
+"""A forked child uses its parent's clients: what is allowed, and that they keep working."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kohort.client.producer.delivery_future import DeliveryFuture
 
 
 def in_child(work: Callable[[], None], *, leaves_with_exit: bool = False) -> None:
-    """Do something in a forked child, and wait for it."""
+    """Run a function in a forked child, and wait for it."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -45,7 +45,7 @@ def in_child(work: Callable[[], None], *, leaves_with_exit: bool = False) -> Non
 
 
 def refused(name: str, call: Callable[[], object]) -> None:
-    """A call is refused at once, and told what to do."""
+    """A call is refused at once, and the error says what to do."""
     try:
         print(name, "returned", call())
     except LocalProtocolError as error:
@@ -54,7 +54,7 @@ def refused(name: str, call: Callable[[], object]) -> None:
 
 
 def waits_for_the_parent(future: DeliveryFuture) -> None:
-    """Only the parent will hear what becomes of its records."""
+    """Only the parent will learn the outcome of its records."""
     refused("result", future.result)
     refused("exception", future.exception)
     refused("get", future.get)
@@ -124,7 +124,7 @@ def main(bootstrap: str) -> None:  # one child after the other
 
 
 def deliveries(bootstrap: str) -> None:
-    """Futures of records on their way, with and without a state of their own."""
+    """Futures of unfinished records, with and without a state of their own."""
     topic = uuid.uuid4().hex
     with Producer(bootstrap_servers=bootstrap, linger_ms=100_000) as producer:
         futures = [producer.send(topic, b"0"), producer.send(topic, b"1")]
@@ -147,7 +147,7 @@ def in_plain_child(work: Callable[[], None]) -> None:
 
 
 def goes_on(producer: Producer, consumer: Consumer, topic: str, seen: int) -> None:
-    """The parent sends and reads as if there had been no children."""
+    """The parent sends and reads as if there were no children."""
     for number in range(100):
         producer.send(topic, b"%d" % number)
     producer.flush()

@@ -1,4 +1,4 @@
-"""Runs a program of this folder, or a script, in a process of its own."""
+"""Run a program of this folder, or a script, in its own process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEADLINE_S = 100.0
 
 
 def run(program: str, *arguments: str, script: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; one that hangs shows where its threads are."""
+    """Run a program to its end; if it hangs, show the stacks of its threads."""
     where = ["-c", program] if script else ["-m", f"tests.client.programs.{program}"]
     process = subprocess.Popen(
         [sys.executable, "-X", "faulthandler", "-u", *where, *arguments],

@@ -12,7 +12,7 @@ from kohort import Consumer, KohortError, OffsetAndMetadata, Producer, TopicPart
 
 
 class Alarm:
-    """Interrupts the main thread again and again, and wakes a consumer."""
+    """Interrupts the main thread repeatedly, and wakes a consumer."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -92,7 +92,7 @@ def main(bootstrap: str, wanted: str) -> None:
         consumer.close()
         consumer.wakeup()
     alarm.consumer = None
-    # A signal that is pending must not set the timer again: nothing handles it at the very end.
+    # A pending signal must not set the timer again: at the very end, no handler exists.
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_REAL, 0)
     print("signals:", "all" if alarm.count >= int(wanted) else alarm.count)

@@ -1,4 +1,4 @@
-"""A producer with acks=0 whose records are more than a socket takes at once, and its ends."""
+"""A producer with acks=0 that sends more than a socket accepts at once, with different endings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENDS = ("close", "flush", "exit")
 
 
 def main(end: str, bootstrap: str, topic: str) -> None:
-    """Send records, and end in one of the ways."""
+    """Send records, and end in the given way."""
     producer = Producer(bootstrap_servers=bootstrap, acks=0)
     futures = [producer.send(topic, b"%04d" % number + bytes(LARGE)) for number in range(COUNT)]
     if end == "close":

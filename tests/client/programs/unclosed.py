@@ -1,4 +1,4 @@
-"""An `AsyncConsumer` that is open when its loop and its process end by an exception."""
+"""An `AsyncConsumer` that is open when an exception ends its loop and process."""
 
 from __future__ import annotations
 

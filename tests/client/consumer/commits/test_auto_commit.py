@@ -25,7 +25,7 @@ def always(_offsets: Offsets) -> bool:
 @every_protocol
 @on_a_loop
 async def test_l32_a_commit_before_a_revocation_goes_on_behind_the_polls(protocol: str) -> None:
-    """Longer than one request may take, and while the member's heartbeats go on."""
+    """For longer than a request timeout, while the member's heartbeats continue."""
     async with case(protocol) as c:
         subject = await c.start()
         c.proxy.refuses = always
@@ -49,7 +49,7 @@ async def test_l32_a_commit_before_a_revocation_goes_on_behind_the_polls(protoco
 @every_protocol
 @on_a_loop
 async def test_l32_kept_partitions_are_read_while_a_revocation_waits(protocol: str) -> None:
-    """Those that go are not: what was read of them is being committed."""
+    """The others are not: their offsets are being committed."""
     async with case(protocol) as c:
         subject = await c.start()
         c.proxy.refuses = always
@@ -68,7 +68,7 @@ async def test_l32_kept_partitions_are_read_while_a_revocation_waits(protocol: s
 @every_protocol
 @on_a_loop
 async def test_l3_a_poll_that_is_cancelled_takes_no_call_along(protocol: str) -> None:
-    """Nor does an unsubscribe: what it waited for is waited for by whatever comes next."""
+    """Nor does an unsubscribe: the next call waits for the same commit."""
     async with case(protocol) as c:
         subject = await c.start()
         c.proxy.refuses = always
@@ -94,7 +94,7 @@ async def test_l3_a_poll_that_is_cancelled_takes_no_call_along(protocol: str) ->
 @every_protocol
 @on_a_loop
 async def test_l3_who_is_removed_meanwhile_has_lost_and_commits_no_more(protocol: str) -> None:
-    """The others have the partitions already, and may have come further."""
+    """The others already have the partitions, and may have read further."""
     async with case(protocol) as c:
         subject = await c.start()
         c.proxy.refuses = always
@@ -113,7 +113,7 @@ async def test_l3_who_is_removed_meanwhile_has_lost_and_commits_no_more(protocol
 async def test_who_closes_does_not_wait_for_ever(
     protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For a commit that the coordinator does not take; the group has the partitions then."""
+    """For a commit that the coordinator does not accept; the group then gets the partitions."""
     async with case(protocol) as c:
         subject = await c.start()
         c.proxy.refuses = always
@@ -130,7 +130,7 @@ async def test_who_closes_does_not_wait_for_ever(
 @pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
 @on_a_loop
 async def test_a_later_attempt_leaves_out_what_was_given_up_meanwhile(protocol: str) -> None:
-    """KAFKA-18641. Another member has come further there: its progress would be undone."""
+    """KAFKA-18641. Another member has read further there: its progress would be undone."""
     async with case(protocol) as c:
         c.proxy.refuses = lambda offsets: len(offsets) == PARTITIONS
         subject = await c.start(auto_commit_interval_ms=100)
@@ -146,7 +146,7 @@ async def test_a_later_attempt_leaves_out_what_was_given_up_meanwhile(protocol: 
 
 
 def _join_and_be_silent(c: Case, peer: Peer) -> None:
-    """Have one more member in the group, which does nothing until its session is over."""
+    """Add a member to the group that does nothing until its session expires."""
     wanted = encode_subscription(Subscription(topics=frozenset({c.topic})))
     protocol = JoinGroupRequestProtocol(name="cooperative-sticky", metadata=wanted)
     request = JoinGroupRequest(
@@ -162,12 +162,12 @@ def _join_and_be_silent(c: Case, peer: Peer) -> None:
 
 @on_a_loop
 async def test_l32_who_closes_in_a_cooperative_rebalance_commits_what_it_still_has() -> None:
-    """Its partitions cannot be elsewhere before it has joined again without them."""
+    """Its partitions cannot be assigned elsewhere before it has rejoined without them."""
     async with case("cooperative") as c:
         subject = await c.start()
         peer = Peer(c.broker)
         _join_and_be_silent(c, peer)
-        # Its share is given up, so there is one more rebalance, in which it does not join.
+        # Its partitions are given up, so there is another rebalance, which it does not join.
         await c.poll_until(lambda: len(subject.assignment()) < PARTITIONS)
         await c.poll_until(lambda: state_of(subject) is ClassicMemberState.PREPARING_REBALANCE)
         kept = {each.partition for each in subject.assignment()}
@@ -181,7 +181,7 @@ async def test_l32_who_closes_in_a_cooperative_rebalance_commits_what_it_still_h
         stored = c.committed()
         assert kept
         assert {each: stored[each] for each in kept} == dict.fromkeys(kept, 2 * RECORDS)
-        assert c.notes.told[-1][0] == "lost"  # as Java's
+        assert c.notes.told[-1][0] == "lost"  # as in Java
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Auto-commit of partitions that the application chose by `assign` and reads no further."""
+"""Auto-commit of partitions that the application chose by `assign` and stops reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS = 100
 
 
 def read_all(consumer: Consumer) -> None:
-    """Read what is there, and poll once more: that says that it is done."""
+    """Read all records, and poll once more, which marks them as processed."""
     count = 0
     while count < RECORDS:
         count += sum(map(len, consumer.poll(1000).values()))

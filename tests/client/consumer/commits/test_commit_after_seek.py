@@ -1,4 +1,4 @@
-"""Commits right after a seek to an end, whose position is looked up yet: none is lost unsaid."""
+"""Commits right after a seek to the end, whose position is not known yet: none is lost silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A commit that is sent again never undoes one that was asked for later and is stored."""
+"""A retried commit never undoes a later commit that is already stored."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_commit_of_many_partitions_is_stored_whole(bootstrap: str) -> None:
 
     def refuses(offsets: Offsets) -> bool:
         asked.append(len(offsets))
-        return len(asked) == 2  # what is refused once is sent again, the rest is not
+        return len(asked) == 2  # a refused part is sent again, the others are not
 
     with RefusingProxy(bootstrap) as proxy:
         proxy.refuses = refuses

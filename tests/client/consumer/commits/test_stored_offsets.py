@@ -1,4 +1,4 @@
-"""What `store_offsets` was told is to be committed until a commit of it has succeeded."""
+"""Offsets given to `store_offsets` stay pending until a commit succeeds."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PLACE = TopicPartition("t", 0)
 
 
 class Broker:
-    """Answers commits when it is told to.
+    """Answers commits on command.
 
     Attributes:
         asked: The offsets of each commit.
-        answers: One for each commit that is asked for; None: it is stored.
+        answers: One answer for each requested commit; None if it is stored.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Broker:
 async def storing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, offset: int
 ) -> AsyncIterator[AsyncConsumer]:
-    """A consumer to which `offset` was told."""
+    """A consumer with the stored offset `offset`."""
     consumer = AsyncConsumer(
         bootstrap_servers="h:1",
         group_id="g",

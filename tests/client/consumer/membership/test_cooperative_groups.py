@@ -1,4 +1,4 @@
-"""Cooperative groups on the embedded broker: our members, and other people's with them."""
+"""Cooperative groups on the embedded broker: our members, alone and with other clients'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners that do what they should not: the group goes on, and commits stay true."""
+"""Listeners that misbehave: the group continues, and commits stay correct."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 
 class Calls(RebalanceListener):
-    """Calls back into its consumer, and keeps what came of it."""
+    """Calls its consumer, and keeps the outcome."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.errors: list[Exception] = []
@@ -101,7 +101,7 @@ def blocking(broker: EmbeddedBroker) -> Consumer:
 
 
 class Closes(RebalanceListener):
-    """A coroutine that closes the consumer it is called by."""
+    """A coroutine that closes the consumer that calls it."""
 
     def __init__(self, call: Callable[[], Awaitable[object]]) -> None:
         self._call = call
@@ -126,7 +126,7 @@ async def test_a_coroutine_is_refused_them_as_well(tmp_path: Path, name: str) ->
 
 
 class CommitsWhatItGivesUp(Notes):
-    """Commits in the name of the member at the last moment."""
+    """Commits on behalf of the member at the last moment."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class CommitsWhatItGivesUp(Notes):
 async def test_l11_a_listener_commits_what_moves_and_the_next_owner_begins_there(
     tmp_path: Path,
 ) -> None:
-    """After SyncGroup, when the group is stable again and the partitions are still its own."""
+    """After SyncGroup, when the group is stable again and the member still owns the partitions."""
     with EmbeddedBroker(tmp_path) as broker:
         address, group = broker.bootstrap_servers, uuid.uuid4().hex
         topic = foreign.new_topic(address, 2)
@@ -167,7 +167,7 @@ async def test_l11_a_listener_commits_what_moves_and_the_next_owner_begins_there
 
 
 class Blocks(Notes):
-    """Does not give partitions up before a gate is open."""
+    """Does not give up partitions before a gate is open."""
 
     def __init__(self, gate: asyncio.Future[object]) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class Blocks(Notes):
 async def test_a_listener_that_does_not_return_does_not_hold_the_others_for_ever(
     tmp_path: Path,
 ) -> None:
-    """After max.poll.interval.ms the member leaves; what it has counts as lost (L7)."""
+    """After max.poll.interval.ms the member leaves; its partitions count as lost (L7)."""
     with EmbeddedBroker(tmp_path) as broker:
         address, group = broker.bootstrap_servers, uuid.uuid4().hex
         topic = foreign.new_topic(address, 4)

@@ -1,4 +1,4 @@
-"""What a consumer measures (L12-L14), and the names it has for it."""
+"""Metrics of a consumer (L12-L14), and their names."""
 
 from __future__ import annotations
 

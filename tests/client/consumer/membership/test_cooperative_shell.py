@@ -1,4 +1,4 @@
-"""What stands around a cooperative member in the client: reasons, topics, assignors."""
+"""The client around a cooperative member: reasons, topics, assignors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 
 def test_l1_the_default_is_kafkas_and_each_consumer_has_its_own() -> None:
-    """KAFKA-13023. What one member was given must not be taken for what another one has."""
+    """KAFKA-13023. One member's assignment must not be mistaken for another's."""
     first, second = ConsumerConfig().assignors(), ConsumerConfig().assignors()
     assert [each.name for each in first] == ["range", "cooperative-sticky"]
     assert not {id(each) for each in first} & {id(each) for each in second}
@@ -94,7 +94,7 @@ def test_l15_reasons_reach_the_broker(broker: EmbeddedBroker) -> None:
 
 
 class Remembers(CooperativeStickyAssignor):
-    """Says a word to every member, and writes down what it is told."""
+    """Sends user data to every member, and records the calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Remembers(CooperativeStickyAssignor):
 
 @on_a_loop
 async def test_l5_l6_an_assignor_is_told_what_its_member_got(tmp_path: Path) -> None:
-    """Its error is raised like one of the listener, and changes nothing."""
+    """Its error is raised like a listener's, and changes nothing."""
     with EmbeddedBroker(tmp_path) as broker:
         topic, group = foreign.new_topic(broker.bootstrap_servers, 2), uuid.uuid4().hex
         remembers, notes = Remembers(), Notes()
@@ -140,7 +140,7 @@ async def test_l5_l6_an_assignor_is_told_what_its_member_got(tmp_path: Path) -> 
 async def test_kip_429_a_leader_asks_anew_before_it_takes_what_it_does_not_know(
     tmp_path: Path,
 ) -> None:
-    """Its metadata is older than that of the leader before it; nobody loses a partition by it."""
+    """Its metadata is older than the previous leader's; no partition is lost because of it."""
     with EmbeddedBroker(tmp_path) as broker:
         address, group = broker.bootstrap_servers, uuid.uuid4().hex
         topic = foreign.new_topic(address, 2)
@@ -154,7 +154,7 @@ async def test_kip_429_a_leader_asks_anew_before_it_takes_what_it_does_not_know(
         await poll_until(lambda: is_shared([fresh, old[0]], topic, 2), fresh, old[0])
         old[1].subscribe([topic], listener=notes[1])
         await poll_until(lambda: is_at_rest(members), *members)
-        grow(address, topic, 3)  # the third partition is for who has none, and others do not know
+        grow(address, topic, 3)  # for the member without partitions; others do not know it
         await poll_until(lambda: is_shared(members, topic, 3), *members)
         await poll_until(lambda: is_at_rest(members), *members)
         for note in notes:
@@ -178,7 +178,7 @@ def owned(members: list[AsyncConsumer]) -> frozenset[TopicPartition]:
 
 @on_a_loop
 async def test_l8_a_static_leader_that_comes_back_watches_topics(tmp_path: Path) -> None:
-    """KIP-814: it has nothing to assign, yet it is the one to notice when a topic grows."""
+    """KIP-814: it has nothing to assign, but it must notice when a topic grows."""
     with EmbeddedBroker(tmp_path) as broker:
         address, group = broker.bootstrap_servers, uuid.uuid4().hex
         topic = foreign.new_topic(address, 2)
@@ -203,7 +203,7 @@ async def test_l8_a_static_leader_that_comes_back_watches_topics(tmp_path: Path)
 
 
 def test_l2_a_leader_shows_its_assignor_where_replicas_are() -> None:
-    """KIP-881: as far as brokers say it."""
+    """KIP-881: if brokers report racks."""
     topics = frozenset({"t", "not there"})
 
     def metadata(rack: str | None) -> ClusterMetadata:

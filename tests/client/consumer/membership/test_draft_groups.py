@@ -48,7 +48,7 @@ def new_names() -> tuple[str, str]:
 
 
 def share(*consumers: AsyncConsumer) -> bool:
-    """Whether they own all six partitions, evenly and each by one."""
+    """Whether they own all six partitions, evenly and each only once."""
     owned = [each.assignment() for each in consumers]
     whole = frozenset[TopicPartition]().union(*owned)
     sizes = {len(each) for each in owned}
@@ -72,7 +72,7 @@ async def test_three_join_one_leaves_one_crashes(broker: EmbeddedBroker) -> None
         assert {each.rpartition("-")[2] for each in ids} == {"1", "2", "3"}
         assert all(each.startswith(f"{group}-") for each in ids)
         assert len({each.generation_id for each in members}) == 1
-        await third.close()  # the design has no good-bye: its session has to end
+        await third.close()  # the design has no leave request: its session has to expire
         await poll_until(lambda: share(first, second), first, second)
         assert second._core.membership is not None
         await second._core.membership.stop()  # dies without a word
@@ -160,7 +160,7 @@ def _went_to(state: str, facts: list[GroupEvent]) -> int:
 async def test_a_broker_that_comes_back_without_the_protocol_ends_its_consumers(
     tmp_path: Path,
 ) -> None:
-    """Nobody shares the partitions out any more: to read on would be to read them twice."""
+    """The partitions are no longer assigned: reading on could read records twice."""
     (port,) = free_ports(1)
     topic, group = new_names()
     member = consumer(f"127.0.0.1:{port}", group, enable_auto_commit=False)

@@ -1,4 +1,4 @@
-"""A member says good-bye whenever its client knows to whom."""
+"""A member leaves its group whenever its client knows the coordinator."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.client.watched_group import PROTOCOLS, every_protocol
 from tests.real_kafka import foreign
 from tests.system.clients.ours import settings_of
 
-# A member that waits this long before it looks for the coordinator leaves without having found it.
+# A member that waits this long before it looks up the coordinator leaves without having found it.
 LATE = {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}
 
 
 class MovingProxy(RefusingProxy):
-    """While `moves`, the coordinator has moved and nobody knows where to."""
+    """While `moves`, the coordinator has moved to an unknown broker."""
 
     moves = False
     looked_up = 0
@@ -64,7 +64,7 @@ class MovingProxy(RefusingProxy):
 @every_protocol
 @on_a_loop
 async def test_who_commits_knows_the_coordinator_and_says_good_bye(protocol: str) -> None:
-    """Else nobody reads its partitions for a session, though its client was just answered."""
+    """Otherwise its partitions wait for a session timeout, although its client got an answer."""
     with (
         EmbeddedBroker(group_consumer_heartbeat_interval_ms=100) as broker,
         MovingProxy(broker.bootstrap_servers) as proxy,

@@ -1,4 +1,4 @@
-"""What a stranger reads when a member loses its place: what, where, why, and what comes next."""
+"""The log when a member drops out of its group: what, where, why, and what comes next."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 def member(servers: str, topic: str, protocol: str, **settings: Any) -> Consumer:
-    """A member whose group is called as its topic."""
+    """A member whose group has the name of its topic."""
     given = {"client_id": "late", "enable_auto_commit": False, **PROTOCOLS[protocol], **settings}
     return Consumer(topic, bootstrap_servers=servers, group_id=topic, **given)
 
@@ -57,7 +57,7 @@ def has(text: str, *words: str) -> None:
 
 
 class Revoked(RebalanceListener):
-    """Notes what was given up."""
+    """Records the revoked partitions."""
 
     def __init__(self) -> None:
         self.partitions: set[TopicPartition] = set()
@@ -70,7 +70,7 @@ class Revoked(RebalanceListener):
 
 
 class Waits:
-    """Gives partitions up only once it is told to."""
+    """Gives up partitions only on command."""
 
     def __init__(self) -> None:
         self.is_called, self.may_return = asyncio.Event(), asyncio.Event()
@@ -130,7 +130,7 @@ async def test_who_was_removed_reads_what_may_have_happened(
 def test_who_closes_in_a_rebalance_reads_the_reason_of_that_loss(
     bootstrap: str, was_removed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second member does not hear of the second rebalance, which waits for it."""
+    """The second member does not learn of the second rebalance, which waits for it."""
     settings = {"partition_assignment_strategy": "cooperative-sticky"}
     deaf = {"session_timeout_ms": 180_000, "heartbeat_interval_ms": 60_000}
     topic = foreign.new_topic(bootstrap, 2)

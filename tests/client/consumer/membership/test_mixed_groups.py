@@ -1,4 +1,4 @@
-"""One group of members that different people wrote."""
+"""One group with members of different clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.real_kafka import foreign
 from tests.real_kafka.broker import RealKafka
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it reads its schemas in a way that Python has deprecated
+    warnings.simplefilter("ignore")  # it reads its schemas in a deprecated way
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -36,7 +36,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 class Foreigner(threading.Thread):
-    """A kafka-python consumer that polls until it is told to stop."""
+    """A kafka-python consumer that polls until it is asked to stop."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         super().__init__(daemon=True)

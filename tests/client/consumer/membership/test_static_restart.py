@@ -1,4 +1,4 @@
-"""A classic static member that restarts with one more topic: the log says that it is not read."""
+"""A classic static member restarts with another topic: the log says that it is not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers that are open when their event loop ends: they leave their groups all the same."""
+"""Consumers that are open when their event loop ends: they leave their groups anyway."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ AUTH, PRIVACY = 1, 4
 
 
 class GSSError(Exception):
-    """As that of the package `gssapi`, with the number of krb5."""
+    """Like the error of the package `gssapi`, with an error number of krb5."""
 
     def __init__(self, minor: int) -> None:
         super().__init__(f"Minor ({minor})")
@@ -46,7 +46,7 @@ class ExpiredCredentialsError(GSSError):
 
 
 class FakeContext:
-    """The client's side: one token there, one back; what is signed begins with S."""
+    """The client's side: one token each way; signed messages start with S."""
 
     def __init__(self) -> None:
         self.complete = False
@@ -70,7 +70,7 @@ class FakeContext:
 
 
 def exchanged(*answers: bytes) -> list[bytes]:
-    """What is sent to a broker that answers so; then how long the session lasts."""
+    """The messages sent to a broker with these answers, then the length of the session."""
     exchange = AtHost(FakeContext, "kafka/broker").exchange()
     sent: list[bytes] = []
     step = next(exchange)
@@ -98,7 +98,7 @@ def layers(bits: int) -> bytes:
 
 @pytest.mark.parametrize("bits", [AUTH, AUTH | PRIVACY])
 def test_the_exchange(bits: int) -> None:
-    """The client chooses the layer that Kafka has, and asks for no other user."""
+    """The client chooses the layer that Kafka supports, and requests no other user."""
     sent = exchanged(b"answer", layers(bits), b"")
     assert sent == [b"ticket", b"", b"S" + bytes([AUTH, 0, 0, 0]), b"7 ms"]
 

@@ -1,4 +1,4 @@
-"""IAM of Amazon MSK: tokens that a broker can check, and what is said when there are none."""
+"""IAM of Amazon MSK: tokens that a broker can verify, and errors when there are none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REGION = {**IAM, "sasl_aws_region": REGION_NAME}
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Static credentials, and no others: no network is asked for any."""
+    """Only static credentials: no network is used."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_DEFAULT_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
@@ -45,11 +45,11 @@ def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def signed_by(token: str) -> tuple[str, str, bool]:
-    """The key and the region of a token, and whether the secret has signed it (AWS's SigV4)."""
+    """The key and region of a token, and whether the secret has signed it (AWS SigV4)."""
     url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     given = dict(parse_qsl(url.query))
     signature = given.pop("X-Amz-Signature")
-    given.pop("User-Agent")  # is added after signing
+    given.pop("User-Agent")  # added after signing
     key_id, day, region, service, end = given["X-Amz-Credential"].split("/")
     asked = "\n".join(
         ("GET", "/", urlencode(sorted(given.items()), quote_via=quote, safe="-_.~"),
@@ -68,7 +68,7 @@ def signed_by(token: str) -> tuple[str, str, bool]:
 
 
 class Validator:
-    """What a broker of MSK does with a token."""
+    """Plays an MSK broker that validates a token."""
 
     user: str | None = None
     claimed = ""
@@ -141,7 +141,7 @@ def test_a_token_is_kept_for_a_while() -> None:
 
 
 def test_a_profile_may_have_the_credentials(tmp_path: Path) -> None:
-    """Spark's executors have them by the same setting."""
+    """Spark's executors get them from the same setting."""
     profile = f"[flights]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = {SECRET}\n"
     (tmp_path / "credentials").write_text(profile)
     options = {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}

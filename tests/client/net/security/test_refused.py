@@ -1,4 +1,4 @@
-"""What a secured cluster refuses is one error, raised at once by each kind of client."""
+"""A refusal by a secured cluster is one error, which each kind of client raises at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kohort.spark.source.fetch.ranges import RangeReader
 from tests.cli.running import told
 from tests.real_kafka.secured import Secured, SecuredEmbedded
 
-# No call waits for a time-out.
+# No call waits for a timeout.
 NEVER_MS = 3_600_000
 Settings = dict[str, Any]
 

@@ -21,7 +21,7 @@ SETTING = {"bootstrap.servers": "localhost:1", "security.protocol": "SSL"}
 
 
 def test_a_new_connection_uses_the_new_certificate(tmp_path: Path) -> None:
-    """The broker knows users by their certificates, and shows each what it may see."""
+    """The broker identifies users by certificate, and shows each only what it may see."""
     pem, (port,) = tmp_path / "client.pem", free_ports(1)
     security = Security("SSL", client_certificates=True, super_users=[])
     broker = EmbeddedBroker(tmp_path / "data", security=security, port=port)

@@ -1,4 +1,4 @@
-"""The exchanges of SASL, inside the machine of a connection."""
+"""SASL exchanges, inside the state machine of a connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answered(data: bytes = b"", lasts_ms: int = 0) -> SaslAuthenticateResponse:
 
 
 def asked(broker: Broker, now: int = 0) -> bytes:
-    """The bytes of the one SaslAuthenticate that is sent, which is not answered yet."""
+    """The bytes of the only SaslAuthenticate that is sent and not yet answered."""
     (request,) = broker.next_requests(now)
     broker.last = request  # type: ignore[attr-defined]  # for `reply`
     assert isinstance(request.message, SaslAuthenticateRequest)
@@ -204,7 +204,7 @@ USERS: list[Authenticator] = [
 
 @given(st.sampled_from(USERS), st.lists(st.binary(max_size=40), max_size=6))
 def test_any_bytes_from_a_server(user: Authenticator, sent: list[bytes]) -> None:
-    """They are a value, an answer of Kafka's that refuses, or no protocol of Kafka's."""
+    """They are a valid answer, a refusal by Kafka, or not Kafka's protocol."""
     machine, broker = shaken(user)
     if isinstance(user, OAuthBearer):
         machine.worked("t", 0)

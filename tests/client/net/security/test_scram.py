@@ -1,4 +1,4 @@
-"""SCRAM at the client, against RFC 7677 and against a server written from RFC 5802."""
+"""The client side of SCRAM, against RFC 7677 and a server written from RFC 5802."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_server_that_does_not_know_the_password() -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_what_a_server_computes(mechanism: str) -> None:
-    """The server keeps two keys of the password (RFC 5802, section 3), and no more."""
+    """The server keeps only two keys of the password (RFC 5802, section 3)."""
     name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
     salt, iterations, password = b"0123456789", 5_000, "pass, =word"
     salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
@@ -98,7 +98,7 @@ def test_steps_out_of_order_are_the_callers_mistake() -> None:
         scram.verify(FINAL)
 
 
-# Messages that are right in part come further than random ones.
+# Partly valid messages get further than random ones.
 pieces = st.sampled_from([b"r=", NONCE.encode(), b"x", b",s=", b"c2FsdA==", b",i=", b"4096", b"v="])
 messages = st.binary() | st.lists(pieces).map(b"".join)
 

@@ -1,4 +1,4 @@
-"""TLS servers that misbehave: no call hangs beyond its time-outs; each error says what is wrong."""
+"""TLS servers that misbehave: no call hangs beyond its timeouts; each error says what is wrong."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def server_context(authority: Authority) -> ssl.SSLContext:
 
 @contextmanager
 def serving(handle: Handler) -> Iterator[int]:
-    """A server on loopback, whose connections are handled in threads of their own."""
+    """A server on loopback that handles each connection in its own thread."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def one(connection: socket.socket) -> None:
@@ -89,7 +89,7 @@ def settings(port: int, authority: Authority, **others: Any) -> dict[str, Any]:
 
 
 def errors(port: int, authority: Authority, **others: Any) -> list[KohortError]:
-    """What the client on an event loop says, and the one on a blocking socket."""
+    """The errors of a client on an event loop, and of one on a blocking socket."""
     given = settings(port, authority, **others)
     found: list[KohortError] = []
     with pytest.raises(KohortError) as caught, AdminClient(**given) as admin:
@@ -154,7 +154,7 @@ def test_a_server_that_closes_in_the_handshake(authority: Authority) -> None:
 
 
 def test_a_server_that_closes_without_tls() -> None:
-    """A broker that starts or ends does so: it is waited for."""
+    """A broker that is starting or stopping does this: the client waits for it."""
     with (
         serving(hang_up) as port,
         AdminClient(bootstrap_servers=f"localhost:{port}", default_api_timeout_ms=1_000) as admin,
@@ -330,7 +330,7 @@ def test_an_endpoint_that_is_not_trusted_is_final(
 
 @contextmanager
 def tunnel(context: ssl.SSLContext, to: int) -> Iterator[int]:
-    """TLS before the port of a broker that has none."""
+    """TLS in front of a broker's port without TLS."""
     ports: queue.Queue[int] = queue.Queue()
     loop, over = asyncio.new_event_loop(), asyncio.Event()
 
@@ -369,7 +369,7 @@ def tunnel(context: ssl.SSLContext, to: int) -> Iterator[int]:
 def test_large_frames_and_records_without_an_answer(
     acks: Any, authority: Authority, server_context: ssl.SSLContext, tmp_path: Path
 ) -> None:
-    """Frames are longer than a record of TLS, and than what is received or sent at once."""
+    """Frames are longer than a TLS record, and than a single send or receive."""
     values = [bytes([number]) * (400_000 + number) for number in range(30)]
     (own,) = free_ports(1)
     with (

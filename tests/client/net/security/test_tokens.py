@@ -1,4 +1,4 @@
-"""Providers of tokens that raise or hang: what may pass is tried again, and nothing else waits."""
+"""Token providers that raise or hang: transient errors are retried, and nothing else waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.client.loops import on_a_loop
 from tests.client.token_server import taking_tokens
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-# The threads of an executor, at most, and one more.
+# The maximum threads of an executor, plus one.
 MANY = 33
 
 Provider = Callable[[], Token]
@@ -74,7 +74,7 @@ async def test_what_a_provider_raises_says_whether_it_is_asked_again(
 async def test_a_session_without_a_new_token_ends_as_a_connection_does(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What is on its way was taken, perhaps: that is no refusal, and a new connection may do."""
+    """Requests in flight may be processed: it is not a refusal, and a new connection may work."""
     tokens = ["first"]
     async with taking_tokens(session_ms=200) as port:
         connection = await connect("127.0.0.1", port, machine(tokens.pop), 60)
@@ -86,7 +86,7 @@ async def test_a_session_without_a_new_token_ends_as_a_connection_does(
 
 @on_a_loop
 async def test_a_provider_that_hangs_takes_one_thread(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing else waits for it, and once it returns connections are opened again."""
+    """Nothing else waits for it, and once it returns, connections are opened again."""
     goes_on = threading.Event()
     calls: list[int] = []
 

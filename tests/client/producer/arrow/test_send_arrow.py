@@ -1,4 +1,4 @@
-"""`send_arrow` on the embedded broker, and when nobody takes the rows."""
+"""`send_arrow` on the embedded broker, and without a broker."""
 
 from __future__ import annotations
 

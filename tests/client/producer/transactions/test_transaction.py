@@ -1,4 +1,4 @@
-"""The states of a transactional producer, by themselves."""
+"""The state machine of a transactional producer on its own."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ S = TransactionState
 LATE = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late")
 FENCED = KafkaError(ErrorCode.PRODUCER_FENCED)
 CALLS = (Initialize(), Begin(), Commit(), Abort())
-# What may come while a step is taken, or in the background.
+# Events that may occur during a step, or in the background.
 BACKGROUND = (Touched(), Failed(LATE), Failed(FENCED))
 
 
 def answers(step: Step, epoch: int, has_v2: bool) -> list[object]:
-    """What may come of a step."""
+    """The possible outcomes of a step."""
     new = Identity(1, epoch)
     always = [Interrupted(), *BACKGROUND]
     if step in (Step.IDENTIFY, Step.RENEW):
@@ -50,12 +50,12 @@ def answers(step: Step, epoch: int, has_v2: bool) -> list[object]:
 
 
 class Play:
-    """A machine with a shell that takes its steps, and a coordinator that notes what it was told.
+    """A machine with a shell that runs its steps, and a coordinator that records its requests.
 
     Attributes:
         machine: The machine.
-        step: What it wants done.
-        asked: What the coordinator was asked to do with the present transaction.
+        step: Its next step.
+        asked: Requests to the coordinator about the current transaction.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ def test_whatever_happens_a_transaction_is_never_both_committed_and_aborted(
         )
         if play.asked >= {Step.COMMIT, Step.ABORT}:
             assert play.session.state in (S.ABORTING, S.READY, S.FATAL_ERROR)
-            # only the broker's word that it was not committed leads from one to the other
+            # only the broker's answer that it was not committed leads from one to the other
             assert has_failed or play.session.cause is not None or play.session.state is S.READY
         if state is S.FATAL_ERROR:
             assert play.session.state is S.FATAL_ERROR
@@ -131,7 +131,7 @@ def test_whatever_happens_a_transaction_is_never_both_committed_and_aborted(
 
 @given(st.data())
 def test_there_is_always_a_way_on(data: st.DataObject) -> None:
-    """From any state calls lead to READY again, as soon as the brokers answer; or it is final."""
+    """From any state that is not final, calls lead to READY again once the brokers answer."""
     play = Play()
     for epoch in range(1, 30):
         options: list[object] = list(CALLS) if play.step is Step.NONE else []
@@ -200,7 +200,7 @@ def test_a_transaction_without_records_asks_the_coordinator_for_nothing() -> Non
 
 
 def test_a_failure_that_comes_after_the_request_to_commit_changes_nothing() -> None:
-    """Another thread's, whose rows the commit has cut off: the broker commits all the same."""
+    """From another thread, whose rows the commit has cut off: the broker commits anyway."""
     play = reached(*OPEN, Touched(), Commit(), Settled())
     play.tell(Failed(LATE))
     play.tell(Ended(Identity(1, 1)))
@@ -232,7 +232,7 @@ def test_in_version_1_an_epoch_is_asked_for_where_a_request_may_come_late(
     play = reached(Initialize(), Identified(Identity(1, 0), False), Begin(), Touched(), *events)
     assert (play.step is Step.RENEW) == asks
     if asks:
-        play.tell(Interrupted())  # the transaction has ended all the same
+        play.tell(Interrupted())  # the transaction has ended anyway
         play.tell(Commit() if play.session.state is S.COMMITTING else Abort())
         assert play.step is Step.RENEW
         play.tell(Identified(Identity(1, 1), False))

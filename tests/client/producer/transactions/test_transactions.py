@@ -1,4 +1,4 @@
-"""A transactional producer and a coordinator that answers as a test wants; and brokers without."""
+"""A transactional producer and a scripted coordinator; and brokers without transactions."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ PLACE = TopicPartition("t", 0)
 
 
 class Coordinating:
-    """A coordinator: it does what it is asked, unless it was told what to answer.
+    """A coordinator that handles requests, unless a test sets its answers.
 
     Attributes:
-        asked: What it was asked, in order, by the names of the requests.
-        heard: Set once it was asked something of that name.
-        says: The codes of its next answers to a request, by its class; an exception is raised.
+        asked: Names of its requests, in order.
+        heard: Set once it has received a request of that name.
+        says: The codes of its next answers, by request class; an exception is raised.
     """
 
     def __init__(self, version: int) -> None:
@@ -94,7 +94,7 @@ class Coordinating:
 
 
 def added(request: AddPartitionsToTxnRequest, code: int) -> AddPartitionsToTxnResponse:
-    """A refusal concerns the last partition of each topic; the others are not tried then."""
+    """A refusal affects the last partition of each topic; the others are not tried then."""
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=tuple(
             AddPartitionsToTxnTopicResult(
@@ -291,7 +291,7 @@ async def test_another_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_a_commit_without_an_answer_of_a_producer_that_is_forgotten_is_in_doubt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It may have been committed before the coordinator forgot: nobody says that it was not."""
+    """It may have been committed before the coordinator forgot it; this cannot be excluded."""
     async with producing(monkeypatch) as (producer, coordinating):
         await producer.begin_transaction()
         await (await producer.send("t", b"v", partition=0))
@@ -309,7 +309,7 @@ async def test_a_commit_without_an_answer_of_a_producer_that_is_forgotten_is_in_
 async def test_a_partition_that_may_not_be_written_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The others were not tried; nothing is sent to any of them."""
+    """The others were not tried; no records are sent to any of them."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     async with producing(monkeypatch, 1, linger_ms=60_000, delivery_timeout_ms=120_000) as (
         producer,
