@@ -1,7 +1,7 @@
-"""Readings of sensors with `acks=0` into a topic that takes batches of 50,000 bytes at most.
+"""Sensor readings with `acks=0` into a topic that accepts batches of at most 50,000 bytes.
 
-Nobody answers with `acks=0`, so a batch that the broker refuses is lost in silence. No batch may be
-larger than `batch_size` then, however many records wait.
+With `acks=0` the broker sends no answer, so a refused batch is lost silently. Then no batch may be
+larger than `batch_size`, however many records wait.
 
 Prints:
     5000 of 5000 records are in the topic

@@ -1,4 +1,4 @@
-"""Clean up after a test: delete groups and topics; what is not there is named, the rest is done.
+"""Clean up after a test: delete groups and topics; missing ones are named, the rest is deleted.
 
 Prints:
     groups deleted, one was not there: GROUP_ID_NOT_FOUND

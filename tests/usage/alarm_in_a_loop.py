@@ -1,7 +1,7 @@
-"""A loop with a time limit that is kept by an alarm, whose handler raises.
+"""A loop whose time limit is an alarm with a handler that raises.
 
-The alarm may ring while the consumer is at work inside. The loop is begun again, and each record
-comes once.
+The alarm may go off while the consumer is working. The loop is started again, and each record is
+read once.
 
 Prints:
     records 500, each once: True
@@ -21,7 +21,7 @@ class TimeIsUpError(Exception):
 
 
 def read(consumer: Consumer, seen: list[int]) -> None:
-    """Read to the end; in a function, as a loop jumps back outside of its `try` in 3.13.0."""
+    """Read to the end; in a function, because in 3.13.0 a loop jumps back outside of its `try`."""
     for record in consumer:
         seen.append(record.offset)
         if len(seen) == 500:

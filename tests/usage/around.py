@@ -1,6 +1,6 @@
-"""What the programs here take as given: topics with records in them, and a look at what is stored.
+"""Helpers for the programs here: topics with records, and checks of stored data.
 
-Made on confluent-kafka, so that nothing of ours vouches for itself.
+Uses confluent-kafka, so that our code does not verify itself.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Protocol: TypeAlias = Literal["classic", "consumer"]
 
 
 def start(main: Callable[..., None]) -> None:
-    """Run a program with the command line's arguments: an address, and perhaps a protocol."""
-    # a shell starts what runs in the background with Ctrl-C switched off
+    """Run a program with the command line's arguments: an address, optionally a protocol."""
+    # a shell starts background jobs with Ctrl-C disabled
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main(*sys.argv[1:])
 
 
 def unique(stem: str) -> str:
-    """A name that nobody else uses."""
+    """A unique name."""
     return f"{stem}-{uuid.uuid4().hex[:10]}"
 
 
@@ -41,14 +41,14 @@ def topic_with(
     name: str = "",
     configs: Mapping[str, str] | None = None,
 ) -> str:
-    """A new topic with the values 0, 1, 2 ..., dealt out to its partitions in turn; its name."""
+    """Create a topic with the values 0, 1, 2 ... in its partitions in turn; return its name."""
     name = name or unique("orders")
     new = NewTopic(name, partitions, 1, config=dict(configs or {}))
     client = admin(bootstrap)
     client.create_topics([new])[name].result(PATIENCE_S)
     end = time.monotonic() + PATIENCE_S
     while client.list_topics(name, PATIENCE_S).topics[name].error and time.monotonic() < end:
-        pass  # the controller knows it, and a broker hears of it a moment later
+        pass  # the controller knows it, and a broker learns of it shortly after
     write(bootstrap, name, [str(number) for number in range(records)], partitions=partitions)
     return name
 
@@ -64,7 +64,7 @@ def write(
 
 
 def stored(bootstrap: str, group: str) -> dict[int, int]:
-    """The offsets that a group has stored, by the number of the partition."""
+    """The committed offsets of a group, by partition number."""
     asked = [confluent.ConsumerGroupTopicPartitions(group)]
     client = admin(bootstrap)
     answer = client.list_consumer_group_offsets(asked)[group].result(PATIENCE_S)

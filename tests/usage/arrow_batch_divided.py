@@ -1,7 +1,7 @@
-"""A table for a topic that takes batches of 2,000 bytes; the producer makes batches of up to 1 MiB.
+"""A table for a topic that accepts batches of 2,000 bytes; the producer's have up to 1 MiB.
 
-They are divided until they fit, if need be several times. The future is done when the fate of every
-row is known: one row is too large even alone, and the error names it.
+They are split until they fit, several times if necessary. The future is done when the outcome of
+every row is known: one row is too large even alone, and the error names it.
 
 Prints:
     999 of 1000 rows were delivered

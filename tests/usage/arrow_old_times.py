@@ -1,7 +1,7 @@
-"""A table with a date before 1970: Kafka has no such timestamps, so nothing of the table is sent.
+"""A table with a date before 1970: Kafka has no such timestamps, so no row of the table is sent.
 
-The error names the row. Exactly -1 ms is what `poll_arrow` gives for a record without a timestamp,
-and may be sent.
+The error names the row. Exactly -1 ms, which `poll_arrow` returns for a record without a timestamp,
+may be sent.
 
 Prints:
     refused: row 2 for ...: the timestamp is before 1970 or beyond 64 bits (-1 ms, for none, may be)

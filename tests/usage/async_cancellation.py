@@ -1,4 +1,4 @@
-"""Time-outs and cancelled tasks around every call: the clients go on afterwards, nothing is lost.
+"""Timeouts and cancelled tasks around every call: the clients continue afterwards, nothing is lost.
 
 Prints:
     poll was cancelled 20 times

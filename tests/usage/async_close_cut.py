@@ -1,4 +1,4 @@
-"""A consumer's close has no time, and is tried again: the member leaves, what was read is stored.
+"""A consumer's close runs out of time and is retried: the member leaves, its offsets are stored.
 
 Prints:
     close was cut off

@@ -1,6 +1,6 @@
 """A web service cancels its consumer task in the middle of a record, as on every shutdown.
 
-With auto-commit, the records that the loop was done with are committed: 5 of 300. The sixth, whose
+With auto-commit, the records that the loop had processed are committed: 5 of 300. The sixth, whose
 processing was cancelled, is read again after the restart.
 
 Prints:

@@ -1,6 +1,6 @@
 """An asyncio service reads a backlog, while another of its tasks answers health checks.
 
-Records that are there make no poll wait, and the other task runs between the polls all the same.
+With records ready, no poll waits, but the other task still runs between the polls.
 
 Prints:
     poll: 3000 records, the health check ran: True
@@ -33,7 +33,7 @@ async def read(topic: str, bootstrap: str, protocol: Protocol, *, in_a_loop: boo
         group_protocol=protocol,
         auto_offset_reset="earliest",
     ) as consumer:
-        await anext(consumer)  # all others are there by now, or nearly
+        await anext(consumer)  # nearly all the others are fetched now
         task = asyncio.create_task(health())
         await asyncio.sleep(0)
         before, seen = checks, 1

@@ -1,4 +1,4 @@
-"""A pipeline in one TaskGroup: read, transform, write, commit behind what was acknowledged.
+"""A pipeline in one TaskGroup: read, transform, write, and commit what was acknowledged.
 
 Prints:
     written 200, different 200

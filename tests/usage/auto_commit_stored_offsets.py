@@ -1,7 +1,7 @@
-"""confluent-kafka's way of at-least-once: auto-commit, but only of what was stored by hand.
+"""confluent-kafka's way of at-least-once: auto-commit, but only of explicitly stored offsets.
 
-With `enable_auto_offset_store=False` the client commits in the background, and at `close`, the
-offsets that `store_offsets` was told; nothing that was only handed out.
+With `enable_auto_offset_store=False` the client commits, in the background and at `close`, only the
+offsets given to `store_offsets`, not those of all returned records.
 
 Prints:
     handed out 100, done with 40

@@ -1,7 +1,7 @@
-"""A web service in FastAPI's manner: a consumer task from start-up to shutdown, beside requests.
+"""A web service in the style of FastAPI: a consumer task from startup to shutdown, beside requests.
 
-Requests see what the task has read; at shutdown the task is cancelled and awaited, and leaves the
-group. The loop is never held up.
+Requests see the records that the task has read; at shutdown the task is cancelled and awaited, and
+leaves the group. The loop is never blocked.
 
 Prints:
     a request sees 50 orders
@@ -53,7 +53,7 @@ async def serve(bootstrap: str, protocol: Protocol) -> str:
     )
     async with lifespan(app, consumer):
         while len(app.orders) < 50:
-            before = time.thread_time()  # what this thread worked; the machine may be busy besides
+            before = time.thread_time()  # CPU time of this thread: the machine may be busy
             await asyncio.sleep(0.01)
             longest = max(longest, time.thread_time() - before)
         await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Wrong arguments, as they slip through when a variable is None: refused, and the client lives on.
+"""Wrong arguments, such as a variable that is None: refused, and the client keeps working.
 
 Prints:
     send(None): TypeError

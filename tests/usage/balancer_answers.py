@@ -1,7 +1,7 @@
-"""A load balancer answers for a broker that restarts: HTTP 503 for a while, then the broker again.
+"""A load balancer answers for a restarting broker: HTTP 503 for a while, then the broker again.
 
-A poll or the log says what came. Nothing has to be done: the consumer reads on, the producer's
-records arrive.
+A poll or the log reports the answer. No action is needed: the consumer keeps reading, and the
+producer's records arrive.
 
 Prints:
     before: 100 read
@@ -23,7 +23,7 @@ from tests.usage.around import Protocol, start, topic_with, unique
 
 
 class Unavailable(socketserver.BaseRequestHandler):
-    """Answers as a load balancer that has no broker behind it."""
+    """Answers like a load balancer without a broker."""
 
     def handle(self) -> None:
         self.request.recv(1_000)
@@ -31,14 +31,14 @@ class Unavailable(socketserver.BaseRequestHandler):
 
 
 class Balancer(socketserver.ThreadingTCPServer):
-    """Has the broker's address while that is away."""
+    """Listens at the broker's address while it is down."""
 
     allow_reuse_address = True
     daemon_threads = True
 
 
 class Keeper(logging.Handler):
-    """Keeps what is logged."""
+    """Keeps log records."""
 
     def __init__(self, told: list[str]) -> None:
         super().__init__(logging.WARNING)
@@ -80,7 +80,7 @@ def main(bootstrap: str, protocol: Protocol = "classic") -> None:
             while not any("the port speaks HTTP" in each for each in told):
                 try:
                     poll()
-                except RemoteProtocolError as error:  # a leader was known, and asked
+                except RemoteProtocolError as error:  # the request went to a known leader
                     told.append(str(error))
             print("told: the port speaks HTTP")
             balancer.shutdown()
@@ -89,7 +89,7 @@ def main(bootstrap: str, protocol: Protocol = "classic") -> None:
             try:
                 poll()
             except RemoteProtocolError:
-                continue  # what came before the broker was there
+                continue  # read before the broker was back
         print(f"after: {len(read)} read, each once:", sorted(read) == list(range(200)))
         print("delivered:", sum(future.result(60).offset >= 0 for future in sent))
 

@@ -1,4 +1,4 @@
-"""Collect records into batches of 100, or whatever came within half a second; commit per batch.
+"""Collect batches of 100 records, or of those that arrive within half a second; commit each.
 
 Prints:
     batches of 100: 2

@@ -1,7 +1,7 @@
-"""A topic takes batches of 2,000 bytes at most; the producer makes batches of 16 KiB.
+"""A topic accepts batches of at most 2,000 bytes; the producer makes batches of 16 KiB.
 
-The records are small, only together they are too large. The producer splits the batch, as Java's
-does, and all of them arrive, in order.
+The records are small, and too large only together. The producer splits the batch, as Java's does,
+and all records arrive, in order.
 
 Prints:
     delivered 100, failed 0

@@ -1,4 +1,4 @@
-"""The broker is away while records are sent: they wait in the producer and arrive, in order, once.
+"""The broker is down while records are sent: they wait in the producer, and arrive in order, once.
 
 Prints:
     sent 10

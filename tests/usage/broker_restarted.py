@@ -1,4 +1,4 @@
-"""The broker is restarted while a producer and a consumer run: neither notices but by waiting.
+"""The broker is restarted while a producer and a consumer run: they only have to wait.
 
 Prints:
     before: 100 read

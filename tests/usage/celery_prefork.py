@@ -1,7 +1,7 @@
-"""A Celery-like pool: the parent forks workers, tasks in them send through a lazily made producer.
+"""A Celery-like pool: the parent forks workers, whose tasks send through a lazily created producer.
 
-Workers end by `os._exit`, as billiard's do, after their shutdown hook has closed the producer; the
-parent had one as well, made before the fork.
+Workers end with `os._exit`, like billiard's, after their shutdown hook has closed the producer; the
+parent also had one, created before the fork.
 
 Prints:
     workers ended with [0, 0, 0]

@@ -1,4 +1,4 @@
-"""A poll loop that ends well inside `with`: all that the last poll gave counts as processed.
+"""A poll loop that ends normally inside `with`: all records of the last poll count as processed.
 
 Prints:
     processed 300

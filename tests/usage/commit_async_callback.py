@@ -1,4 +1,4 @@
-"""Commit without waiting, and learn in a callback what became of it.
+"""Commit without waiting, and get the outcome in a callback.
 
 Prints:
     read 50

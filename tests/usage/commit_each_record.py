@@ -1,4 +1,4 @@
-"""Manual commit of every single record in a poll loop: the surest and slowest way to work.
+"""Manual commit of every record in a poll loop: the safest and slowest way.
 
 Prints:
     processed 10 records of 2 partitions

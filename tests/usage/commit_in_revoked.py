@@ -1,6 +1,6 @@
 """Commit in `on_partitions_revoked`, the last moment before another member takes over.
 
-A second consumer joins while the first one has read and not committed. Nothing is read twice.
+A second consumer joins while the first one has uncommitted records. No record is read twice.
 
 Prints:
     first: revoked committed what was read
@@ -16,7 +16,7 @@ from tests.usage.around import Protocol, start, topic_with, unique, until, write
 
 
 class CommitsWhatWasRead(RebalanceListener):
-    """Commits the positions of what is given up."""
+    """Commits the positions of revoked partitions."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer, self.read, self.revoked = consumer, dict[TopicPartition, int](), 0
@@ -28,7 +28,7 @@ class CommitsWhatWasRead(RebalanceListener):
             self.revoked += len(offsets)
 
     def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Do not commit what is somebody else's by now."""
+        """Do not commit partitions that now belong to another member."""
 
 
 def main(bootstrap: str, protocol: Protocol = "classic") -> None:

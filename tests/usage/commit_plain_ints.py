@@ -1,4 +1,4 @@
-"""Commit a dict of plain offsets, as one keeps them while working: no wrapper needed.
+"""Commit a dict of plain offsets, as a program keeps them: no wrapper needed.
 
 Prints:
     committed {0: 7, 1: 3}

@@ -1,6 +1,6 @@
-"""A listener reads a table with a consumer of its own before its partitions are processed.
+"""A listener reads a table with its own consumer before its partitions are processed.
 
-It may not poll the consumer that it listens to, which would wait for the listener itself.
+It may not poll the consumer that calls it, which would wait for the listener itself.
 
 Prints:
     table read: 5
@@ -15,7 +15,7 @@ from tests.usage.around import Protocol, start, topic_with, unique
 
 
 class LoadsTable(RebalanceListener):
-    """Reads all of a topic when it is assigned partitions of another one."""
+    """Reads a whole topic when partitions of another topic are assigned."""
 
     def __init__(self, bootstrap: str, table: str, consumer: Consumer) -> None:
         self._bootstrap, self._table, self._consumer = bootstrap, table, consumer

@@ -1,4 +1,4 @@
-"""kafka-python's way to stop at the end: a `for` loop that ends when nothing came for a second.
+"""kafka-python's way to stop at the end: a `for` loop that ends after a second without records.
 
 Prints:
     read 150

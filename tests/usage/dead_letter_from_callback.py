@@ -1,7 +1,7 @@
 """A record that could not be delivered goes to another topic, sent from the delivery callback.
 
-The callback runs on the client's own thread; `send` must work there. The topic takes 1,000 bytes at
-most, so the big record fails at the broker.
+The callback runs on the client's own thread, where `send` must work. The topic accepts at most
+1,000 bytes, so the big record fails at the broker.
 
 Prints:
     failed: MESSAGE_TOO_LARGE

@@ -1,7 +1,7 @@
 """Dead letters that delivery callbacks send while the producer is being closed.
 
-The records are too large for their topic, which is only known once they are sent, and that is at
-the end of the `with` block. Each dead letter is written even so.
+The records are too large for their topic, which is known only once they are sent, at the end of the
+`with` block. Each dead letter is still written.
 
 Prints:
     accepted 20, refused by the broker 20

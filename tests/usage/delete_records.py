@@ -1,4 +1,4 @@
-"""Delete what is older than offset 60, for privacy; a consumer at 10 must not read or wait there.
+"""Delete records before offset 60, for privacy; a consumer at 10 must not read or wait there.
 
 Prints:
     first offset left: 60

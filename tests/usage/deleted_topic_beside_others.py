@@ -1,4 +1,4 @@
-"""A group of two reads two topics; somebody deletes one. The other must go on at once.
+"""A group of two reads two topics; one is deleted. Reading the other must continue at once.
 
 Prints:
     2 members read both topics

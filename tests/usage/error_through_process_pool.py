@@ -1,6 +1,6 @@
-"""A job in a process pool meets a Kafka error: it reaches the parent as what it was.
+"""A job in a process pool raises a Kafka error, which reaches the parent unchanged.
 
-Exceptions travel pickled; one that cannot be unpickled breaks the whole pool.
+Exceptions are sent pickled; one that cannot be unpickled breaks the whole pool.
 
 Prints:
     TOPIC_ALREADY_EXISTS

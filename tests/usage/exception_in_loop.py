@@ -1,7 +1,7 @@
 """A loop with auto-commit meets a bad record and dies: the bad record must be read again.
 
-Three records were processed, the fourth raised. `close` commits what the loop was done with, so
-the next run begins with the fourth.
+Three records were processed, the fourth raised. `close` commits the processed ones, so the next run
+starts with the fourth.
 
 Prints:
     processed 0 1 2

@@ -1,7 +1,7 @@
-"""A poll loop inside `with` is left by an exception: what it was at is not committed.
+"""An exception leaves a poll loop inside `with`: the batch in progress is not committed.
 
-The first poll gave 100 records, which were processed. The second gave 100 more; at the 51st of
-them the program failed. Auto-commit covers the first poll only.
+The first poll returned 100 records, which were processed. The second returned 100 more; at the 51st
+of them the program failed. Auto-commit covers only the first poll.
 
 Prints:
     failed at 150

@@ -1,7 +1,7 @@
-"""A consumer that can never work says so at every poll, not just once: here, no stored offset.
+"""A consumer that can never work raises at every poll, not just once: here, without an offset.
 
-With `auto_offset_reset="none"` a group without an offset is an error that the application decides
-about; `seek` mends it.
+With `auto_offset_reset="none"` a group without an offset is an error that the application has to
+handle; `seek` fixes it.
 
 Prints:
     5 polls raised OFFSET_OUT_OF_RANGE

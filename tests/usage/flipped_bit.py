@@ -1,7 +1,7 @@
 """A network flips one bit of a fetched record, once, and sends one answer twice, once.
 
-The checksum shows the first, and a poll says so. The order of answers shows the second, which the
-log says; a poll only if it waited for another answer. No record is missing or read twice.
+The checksum detects the first, and a poll raises. The order of answers reveals the second, which is
+logged; a poll raises only if it waited for another answer. No record is missing or read twice.
 
 Prints:
     raised: ... has a wrong CRC
@@ -37,7 +37,7 @@ def main(bootstrap: str) -> None:
                     read.extend(int(record.value) for record in records)
 
         def raised() -> str:
-            """Have the network flip a bit of one answer; return what comes of it."""
+            """Make the network flip a bit of one answer; return the resulting error."""
             network.garble(one_bit, FETCH, times=1)
             write(bootstrap, topic, [str(number) for number in range(1, 34)])
             try:

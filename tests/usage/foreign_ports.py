@@ -1,4 +1,4 @@
-"""The port of something else: an HTTP server, an SSH server, Kafka's TLS listener. Each is named.
+"""The port of another service: an HTTP server, an SSH server, Kafka's TLS listener. Each is named.
 
 Prints:
     HTTP: says so: True
@@ -17,7 +17,7 @@ from tests.usage.around import start
 
 
 class Ssh(socketserver.BaseRequestHandler):
-    """Greets as OpenSSH does."""
+    """Greets like OpenSSH."""
 
     def handle(self) -> None:
         self.request.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
@@ -25,7 +25,7 @@ class Ssh(socketserver.BaseRequestHandler):
 
 
 class Tls(socketserver.BaseRequestHandler):
-    """Answers as Java does to a client that does not speak TLS: with a fatal alert."""
+    """Answers a client without TLS like Java: with a fatal alert."""
 
     def handle(self) -> None:
         self.request.recv(1_000)
@@ -33,7 +33,7 @@ class Tls(socketserver.BaseRequestHandler):
 
 
 class Web(socketserver.BaseRequestHandler):
-    """Answers as nginx does to what is not HTTP."""
+    """Answers like nginx when a request is not HTTP."""
 
     def handle(self) -> None:
         self.request.recv(1_000)

@@ -1,4 +1,4 @@
-"""A consumer that nobody closed and nobody refers to any more: a warning, and the group is left.
+"""An unclosed consumer without references: a warning is issued, and it leaves the group.
 
 Its partitions go to the next consumer at once instead of after `max_poll_interval_ms`.
 

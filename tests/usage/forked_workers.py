@@ -1,6 +1,6 @@
-"""The parent sends jobs, then forks workers that make consumers of their own: both must work.
+"""The parent sends jobs, then forks workers that create their own consumers: both must work.
 
-What the parent opened stays the parent's: after the workers ended, its producer still sends.
+The parent's clients stay its own: after the workers have ended, its producer still sends.
 
 Prints:
     3 workers counted 300 records

@@ -1,4 +1,4 @@
-"""Headers for tracing: set by ours and read by kafka-python, and the other way round.
+"""Headers for tracing: set by kohort and read by kafka-python, and vice versa.
 
 Names may repeat, values may be null or empty, and a record may have none.
 

@@ -1,6 +1,6 @@
-"""Ctrl-C, and again while the consumer closes: `close` is interrupted, another one goes on.
+"""Ctrl-C, and again while the consumer closes: `close` is interrupted, and another call resumes.
 
-The member leaves its group at once even so, and what was read is committed.
+The member still leaves its group at once, and its read offsets are committed.
 
 Prints:
     interrupted while closing
@@ -18,7 +18,7 @@ from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
 class Impatient(RebalanceListener):
-    """Somebody presses Ctrl-C while the consumer gives its partitions up."""
+    """Presses Ctrl-C while the consumer gives up its partitions."""
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         signal.raise_signal(signal.SIGINT)

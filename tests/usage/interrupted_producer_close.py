@@ -1,6 +1,6 @@
-"""Ctrl-C while the producer of a function closes; the program goes on without that producer.
+"""Ctrl-C while the producer of a function closes; the program continues without that producer.
 
-Nobody looks after it any more, but what it was given is sent, and each future ends.
+It is no longer referenced, but its records are sent, and each future completes.
 
 Prints:
     interrupted while closing: 20 times
@@ -23,7 +23,7 @@ from tests.usage.around import start, topic_with, values_in
 
 
 def press(_: object) -> None:
-    """Press Ctrl-C, in the client's thread, as the first record is acknowledged: `close` waits."""
+    """Press Ctrl-C, from the client's thread, on the first acknowledgement: `close` waits."""
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 

@@ -1,6 +1,6 @@
-"""Ctrl-C in the very first call of a producer, just as that starts: it goes on as if nothing was.
+"""Ctrl-C in a producer's very first call, while it starts: afterwards it works as usual.
 
-The interrupt comes at every place in turn where Python lets one in.
+The interrupt comes, in turn, at every place where Python allows one.
 
 Prints:
     interrupted at more than 100 places
@@ -20,7 +20,7 @@ from tests.usage.around import start, topic_with, values_in
 
 
 class Hand:
-    """Presses Ctrl-C once, after so many steps of the client's code."""
+    """Presses Ctrl-C once, after a number of steps of the client's code."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -37,7 +37,7 @@ class Hand:
 
 
 def interrupted(producer: Producer, topic: str, hand: Hand) -> bool:
-    """Send a first record; whether Ctrl-C came before that was done."""
+    """Send a first record; return whether Ctrl-C came before the end."""
     sys.settrace(hand.trace)
     try:
         producer.flush()

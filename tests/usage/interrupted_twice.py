@@ -1,6 +1,7 @@
-"""Ctrl-C while a poll decodes its records, and again while the poll is taken back.
+"""Ctrl-C while a poll decodes its records, and again while the poll is rolled back.
 
-The program goes on polling. Each record comes once, and no offset is stored before its record came.
+The program continues polling. Each record is read once, and no offset is stored before its record
+is read.
 
 Prints:
     interrupted
@@ -22,7 +23,7 @@ RESTORES = ("restore_undelivered", "_restore_undelivered")
 
 
 class Impatient:
-    """Presses Ctrl-C in the middle of the second poll, and once more as that is rolled back."""
+    """Presses Ctrl-C in the middle of the second poll, and again while that is rolled back."""
 
     def __init__(self) -> None:
         self.presses = 0

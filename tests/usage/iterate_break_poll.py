@@ -1,6 +1,6 @@
-"""Leave a `for` loop with `break` and go on with `poll`: no record may be missing.
+"""Leave a `for` loop with `break` and continue with `poll`: no record may be missing.
 
-The loop gave 1 of 300 records; `poll` must begin with the second one, not with the next fetch.
+The loop returned 1 of 300 records; `poll` must start with the second one, not with the next fetch.
 
 Prints:
     iterated over 0

@@ -1,7 +1,7 @@
-"""Take one record, commit, stop: the next run must go on with the second record.
+"""Take one record, commit, stop: the next run must continue with the second record.
 
-The first program of every tutorial: `for`, `commit()`, `break`. Of 300 records one was processed,
-so one is committed, however many the client has fetched in advance.
+The first program of every tutorial: `for`, `commit()`, `break`. One of 300 records was processed,
+so one is committed, however many the client has prefetched.
 
 Prints:
     processed 0

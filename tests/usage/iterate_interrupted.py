@@ -1,6 +1,6 @@
 """Ctrl-C in `for record in consumer`, and SIGTERM turned into SystemExit by a handler.
 
-The commonest of all consumers. The record that was at work when the signal came is not committed.
+The most common kind of consumer. The record in progress when the signal came is not committed.
 
 Prints:
     SIGINT: exit code 130, committed {0: 5}

@@ -1,6 +1,6 @@
-"""JSON records, and one that is not JSON: it is named, skipped, and kept; all others are read.
+"""JSON records, and one that is not JSON: it is reported, skipped, and kept; all others are read.
 
-The error says where the bad record is and has its bytes; `seek` behind it goes on.
+The error has the position and the bytes of the bad record; `seek` past it continues.
 
 Prints:
     bad record: partition 0 offset 5 value b'{"number": oops'

@@ -1,4 +1,4 @@
-"""The same with `for`: the loop raises at the bad record, a new loop goes on behind it.
+"""The same with `for`: the loop raises at the bad record, and a new loop continues after it.
 
 Prints:
     read 0 1 2

@@ -1,6 +1,6 @@
 """A service that takes long over each record of a batch and stays a member with `poll_membership`.
 
-It ends by an error in the middle of the batch. What it had not done is read again.
+An error ends it in the middle of the batch. Unprocessed records are read again.
 
 Prints:
     polled 100

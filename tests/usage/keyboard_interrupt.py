@@ -1,6 +1,6 @@
-"""Ctrl-C in a terminal: KeyboardInterrupt comes out of `poll` at once, `with` closes in order.
+"""Ctrl-C in a terminal: `poll` raises KeyboardInterrupt at once, and `with` closes in order.
 
-The group is left, so that the next start of the program need not wait for a session to expire.
+The member leaves its group, so the next start need not wait for a session to expire.
 
 Prints:
     polling

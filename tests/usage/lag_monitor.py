@@ -1,4 +1,4 @@
-"""How far behind is a group? From outside: end offsets less committed. From inside: current_lag.
+"""How far behind is a group? From outside: end minus committed offsets. From inside: current_lag.
 
 Prints:
     lag from outside: 150

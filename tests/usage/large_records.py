@@ -1,4 +1,4 @@
-"""Records near the limits: what fits arrives whole, what does not is refused with the reason.
+"""Records near the limits: those that fit arrive, the others are refused with the reason.
 
 Prints:
     sent and read 1000000 bytes

@@ -1,4 +1,4 @@
-"""A bug in a rebalance listener: the exception comes out of `poll`, the consumer can be closed.
+"""A bug in a rebalance listener: `poll` raises the exception, and the consumer can be closed.
 
 The application sees its own exception, with its own type, and the group is not blocked by it.
 
@@ -15,7 +15,7 @@ from tests.usage.around import Protocol, start, topic_with, unique
 
 
 class Buggy(RebalanceListener):
-    """Looks into a cache that nobody filled."""
+    """Reads from a cache that was never filled."""
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         raise KeyError("cache")

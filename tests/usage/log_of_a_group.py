@@ -1,4 +1,4 @@
-"""INFO of a group member's life, as one reads it after an incident: joined, assigned, left.
+"""INFO lines of a group member, as read after an incident: joined, assigned, left.
 
 Prints:
     joining is logged with the group: True
@@ -14,12 +14,12 @@ import logging
 from kohort import Consumer
 from tests.usage.around import Protocol, start, topic_with, unique
 
-# What is said on a machine that is too busy for the heartbeats of this test.
+# Log texts on a machine that is too busy for the heartbeats of this test.
 BUSY = "the event loop was blocked"
 
 
 class Kept(logging.Handler):
-    """Keeps what is logged."""
+    """Keeps log records."""
 
     def __init__(self) -> None:
         super().__init__()

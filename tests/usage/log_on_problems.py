@@ -1,6 +1,6 @@
-"""What stands in the log of a service whose broker is not there: one line that says all, not 100.
+"""The log of a service without its broker: one line that says everything, not 100.
 
-`poll` may raise meanwhile; such an error is `retriable`, and the service goes on.
+`poll` may raise meanwhile; such an error is `retriable`, and the service continues.
 
 Prints:
     warnings within 3 seconds: between 1 and 5: True
@@ -18,7 +18,7 @@ from tests.usage.around import start, unique
 
 
 class Kept(logging.Handler):
-    """Keeps what is logged."""
+    """Keeps log records."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A consumer is started before its topic is there: it says so in the log, and reads when it is.
+"""A consumer is started before its topic exists: it logs this, and reads once the topic exists.
 
 Prints:
     polled {}
@@ -15,7 +15,7 @@ from tests.usage.around import Protocol, start, topic_with, unique
 
 
 class Kept(logging.Handler):
-    """Keeps what is logged."""
+    """Keeps log records."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,6 +1,6 @@
-"""Brokers may make a topic that somebody writes to: the first `send` works at once.
+"""Brokers may create a topic on the first write: the first `send` works at once.
 
-Asking whether a topic exists must not make it; a consumer that may not create does not either.
+Checking whether a topic exists must not create it; nor does a consumer that may not create topics.
 
 Prints:
     sent to offset 0

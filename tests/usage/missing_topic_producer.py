@@ -1,7 +1,7 @@
-"""A typo in the topic's name, at a broker that makes no topics: `send` says so, in time.
+"""A typo in the topic's name, with a broker that does not create topics: `send` raises in time.
 
-The error names the topic and the broker's own reason, and the producer goes on to serve others.
-The log does not say later that the topic has come, for it has not.
+The error has the topic and the broker's own reason, and the producer keeps working for other
+topics. The log does not claim later that the topic exists, because it does not.
 
 Prints:
     typo: names the topic: True, the reason: True
@@ -18,7 +18,7 @@ from tests.usage.around import start, topic_with, unique
 
 
 class Kept(logging.Handler):
-    """Keeps what is logged."""
+    """Keeps log records."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,7 +1,7 @@
-"""Set a group to "from tomorrow on" in the way a shell script would: offsets of a time, then alter.
+"""Set a group to "from tomorrow on" like a shell script: look up the offsets of a time, then alter.
 
-There is no record of tomorrow, so there is no offset. On the wire that is -1, which a group that
-stored it would take for "from the beginning": neither is taken.
+There are no records from tomorrow, so there is no offset. In Kafka's protocol that is -1, which a
+group that stored it would interpret as "from the beginning": both are refused.
 
 Prints:
     offset of tomorrow: None

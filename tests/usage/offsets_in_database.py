@@ -1,7 +1,7 @@
-"""Exactly once into a database: results and offsets in one transaction, `seek` when assigned.
+"""Exactly once into a database: results and offsets in one transaction, `seek` on assignment.
 
-The first program dies in the middle; the second goes on where the database says, not where the
-group says. Each of 200 records is in the table once.
+The first program dies halfway; the second continues at the offset in the database, not at the
+group's. Each of 200 records is in the table once.
 
 Prints:
     died after 120
@@ -18,7 +18,7 @@ from tests.usage.around import Protocol, start, stored, topic_with, unique
 
 
 class FromDatabase(RebalanceListener):
-    """Positions every partition where the database says."""
+    """Seeks each partition to its offset in the database."""
 
     def __init__(self, consumer: Consumer, database: sqlite3.Connection) -> None:
         self.consumer, self.database = consumer, database

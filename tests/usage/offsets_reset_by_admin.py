@@ -1,6 +1,6 @@
-"""The group is down; an administrator sets it back by 30 records; after the start they come again.
+"""The group is down; an administrator sets it back by 30 records; then they are read again.
 
-While the group runs, the same is refused and the reason is said.
+While the group is running, this is refused with the reason.
 
 Prints:
     refused while it runs: True

@@ -1,4 +1,4 @@
-"""A topic gets more partitions while a consumer runs: their records are read, from the first on.
+"""A topic gets more partitions while a consumer runs: their records are read from the first one on.
 
 Prints:
     read 10 of 1 partition

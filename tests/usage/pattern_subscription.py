@@ -1,4 +1,4 @@
-"""Subscribe to a pattern; a topic that is made later and matches is read as well, others are not.
+"""Subscribe to a pattern; a matching topic that is created later is read as well, others are not.
 
 Prints:
     read 10 of 2 topics

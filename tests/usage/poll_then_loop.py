@@ -1,7 +1,7 @@
-"""A loop is left, `poll` hands out some records, and a second loop raises at its first record.
+"""A loop is left, `poll` returns some records, and a second loop raises at its first record.
 
-What the poll handed out is done by then, as the loop has asked for more; the record that raised is
-not.
+The records of the poll are processed by then, because the loop asked for more; the record that
+raised is not.
 
 Prints:
     each run stored what was done: True
@@ -21,7 +21,7 @@ def main(bootstrap: str) -> None:
         for number in range(20):
             for partition in (0, 1):
                 producer.send(topic, b"%d" % number, partition=partition)
-            producer.flush()  # small batches: a fetch brings only some
+            producer.flush()  # small batches: a fetch returns only some
     found = [run(bootstrap, topic, number) for number in range(RUNS)]
     print("each run stored what was done:", all(found) or found)
 

@@ -1,7 +1,7 @@
-"""gunicorn with `preload_app`: the application made its clients before the workers were forked.
+"""gunicorn with `preload_app`: the application created its clients before the workers were forked.
 
-A worker that uses one of them hears at once what is wrong and what to do, instead of waiting for
-ever; a client that it makes itself works. The parent's stay as they were.
+A worker that uses one of them gets an error at once that says what to do, instead of waiting
+forever; a client that it creates itself works. The parent's clients are unaffected.
 
 Prints:
     producer.send: LocalProtocolError, says fork: True

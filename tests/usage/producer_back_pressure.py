@@ -1,4 +1,4 @@
-"""A fast producer with little memory: `send` waits instead of failing or growing, nothing is lost.
+"""A fast producer with little memory: `send` waits instead of failing or growing; nothing is lost.
 
 Prints:
     20000 arrived

@@ -1,4 +1,4 @@
-"""A web server's threads share one producer: 8 threads, each thread's records stay in its order.
+"""A web server's threads share one producer: 8 threads, and each thread's records stay in order.
 
 Prints:
     8000 arrived, different 8000

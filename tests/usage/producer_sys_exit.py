@@ -1,6 +1,6 @@
-"""A command line tool sends its records and leaves with `sys.exit(3)`: nothing may be lost.
+"""A command-line tool sends its records and exits with `sys.exit(3)`: nothing may be lost.
 
-The exit code stays what the program said.
+The exit code stays the program's.
 
 Prints:
     exit code 3

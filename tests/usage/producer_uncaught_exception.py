@@ -1,4 +1,4 @@
-"""A job sends 100 records and dies of a bug elsewhere: the records that it sent must arrive.
+"""A job sends 100 records and dies from a bug elsewhere: the sent records must arrive.
 
 Prints:
     exit code 1

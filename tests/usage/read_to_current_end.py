@@ -1,6 +1,6 @@
-"""Read all that is there now, then stop: a nightly job, without a group.
+"""Read all current records, then stop: a nightly job, without a group.
 
-The end is asked for first; what is written later is left for tomorrow.
+The end is looked up first; records written later are left for tomorrow.
 
 Prints:
     the end: 0: 100, 1: 100

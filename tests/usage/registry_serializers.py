@@ -1,4 +1,4 @@
-"""Records as a schema registry's: a magic byte, the number of the schema, then the fields.
+"""Records in the format of a schema registry: a magic byte, the schema number, then the fields.
 
 Serializer and deserializer are objects with `__call__`, as in every company's own library.
 
@@ -34,7 +34,7 @@ class OrderSerializer:
 
 
 class OrderDeserializer:
-    """Of any schema it knows."""
+    """Deserializes any schema that it knows."""
 
     def __call__(self, data: bytes) -> Order:
         magic, schema, number, amount = struct.unpack_from(">bIId", data)

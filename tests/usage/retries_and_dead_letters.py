@@ -1,7 +1,7 @@
 """An at-least-once worker: three tries per record, then it goes to a dead-letter topic.
 
-The dead letter carries headers that say where it came from, is acknowledged before the offset is
-committed, and the worker goes on.
+The dead letter has headers with its origin and is acknowledged before the offset is committed, and
+the worker continues.
 
 Prints:
     processed 18, gave up on 2

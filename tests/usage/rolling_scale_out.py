@@ -1,4 +1,4 @@
-"""Scale a service from 1 to 3 and back to 1 while records flow: each is processed, none is missing.
+"""Scale a service from 1 to 3 and back to 1 while records flow: every record is processed.
 
 Prints:
     all 600 were processed

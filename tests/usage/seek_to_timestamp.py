@@ -1,4 +1,4 @@
-"""Replay everything since ten o'clock: offsets of a time, then `seek`; no record since: the end.
+"""Replay everything since ten o'clock: look up offsets of a time, then `seek`; to the end if none.
 
 Prints:
     partition 0 from offset 60

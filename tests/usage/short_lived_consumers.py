@@ -1,8 +1,8 @@
-"""Workers that look into a topic for a moment and close again, many times, in two processes.
+"""Workers that check a topic briefly and close again, many times, in two processes.
 
-Each may close while the coordinator is still answering its first request to join. It must not stay
-on the coordinator's list: the next consumer would wait for it until its session ends, which is
-five minutes here.
+Each may close while the coordinator is still answering its first request to join. It must not
+remain a member: the next consumer would wait for its session to expire, which takes five minutes
+here.
 
 Prints:
     workers ended with [0, 0]
@@ -48,7 +48,7 @@ def look(bootstrap: str, topic: str, group: str) -> None:
 
 
 def consumer(bootstrap: str, topic: str, group: str) -> Consumer:
-    """A consumer of a classic group, whose offsets nobody stores."""
+    """A consumer of a classic group that commits no offsets."""
     return Consumer(
         topic,
         bootstrap_servers=bootstrap,

@@ -1,7 +1,7 @@
 """A service in a container: SIGTERM ends the wait in `poll`, the loop commits, leaves and ends.
 
 The handler calls `wakeup`, the only way out of a `poll` that waits for an hour. Ten services in a
-row, each with a signal at another moment; none may hang.
+row, each with a signal at a different moment; none may hang.
 
 Prints:
     10 of 10 ended with code 0

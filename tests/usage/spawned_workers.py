@@ -1,6 +1,6 @@
 """A pool of worker processes, started with `spawn`, as on macOS and in every ML pipeline.
 
-Each process makes a consumer of its own, of one group; what they count adds up.
+Each process creates its own consumer, all in one group; their counts add up.
 
 Prints:
     3 workers counted 300 records

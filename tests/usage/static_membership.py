@@ -15,7 +15,7 @@ from tests.usage.around import Protocol, start, topic_with, unique, until
 
 
 class Pod(RebalanceListener):
-    """One instance of the service, and what it heard."""
+    """One instance of the service, and its listener calls."""
 
     def __init__(
         self, bootstrap: str, topic: str, group: str, name: str, protocol: Protocol

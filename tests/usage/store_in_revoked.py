@@ -1,7 +1,8 @@
-"""A pool of workers that a listener waits for: what they store meanwhile is auto-committed.
+"""A pool of workers that a listener waits for: offsets stored meanwhile are auto-committed.
 
-`on_partitions_revoked` returns when the work at hand is done. Each worker stores the offset of what
-it has done, so nothing has to be read again: neither by the member that joins, nor after `close`.
+`on_partitions_revoked` returns when the current work is done. Each worker stores the offset of its
+processed records, so none has to be read again: neither by the member that joins, nor after
+`close`.
 
 Prints:
     stored before: 10, in the listener: 50
@@ -18,7 +19,7 @@ from tests.usage.around import Protocol, start, stored, topic_with, unique, unti
 
 
 class Workers(RebalanceListener):
-    """Ends the work on partitions that go, up to an offset."""
+    """Finishes the work on revoked partitions, up to an offset."""
 
     def __init__(self) -> None:
         self.consumer: Consumer | None = None

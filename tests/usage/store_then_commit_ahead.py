@@ -1,7 +1,7 @@
-"""Auto-commit of stored offsets beside a commit by hand, which goes further than what was stored.
+"""Auto-commit of stored offsets, and an explicit commit that is ahead of them.
 
-A service that gives up on a stretch of records commits behind it. Auto-commit does not take that
-back, neither while it runs nor at `close`; what is stored later counts again.
+A service that skips some records commits past them. Auto-commit does not undo that, neither in the
+background nor at `close`; offsets stored later count again.
 
 Prints:
     stored 20, then committed 77

@@ -1,9 +1,9 @@
 """Every program in this folder, on the embedded broker and on Apache Kafka, in its own process.
 
-What a program must print stands in its docstring, under `Prints:`; `...` there stands for anything.
-One whose `main` takes a protocol runs once with each. A program in `peers/` is the twin of the one
-of the same name, written for another client: it must print the same, unless its own docstring says
-what it prints instead.
+The expected output of a program is in its docstring, under `Prints:`; `...` there matches anything.
+A program whose `main` takes a protocol runs once with each. A program in `peers/` is the twin of
+the one with the same name, written for another client: it must print the same, unless its own
+docstring has another output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVER = forked.Server(
 )
 NOT_PROGRAMS = {"around", "test_usage"}
 
-# Programs that want a broker of their own, and its settings by Kafka's names.
+# Programs that need a broker of their own, and its settings by Kafka's names.
 OWN_BROKER: Mapping[str, Mapping[str, str]] = {
     "balancer_answers": {},
     "broker_restarted": {},
@@ -44,7 +44,7 @@ OWN_BROKER: Mapping[str, Mapping[str, str]] = {
     "missing_topic_consumer": {"auto.create.topics.enable": "false"},
 }
 
-# Complaints that a program that works must not print.
+# Errors that a working program must not print.
 COMPLAINTS = (
     "Exception ignored",
     "Exception in thread",
@@ -77,7 +77,7 @@ def takes_protocol(program: str) -> bool:
 
 
 def expected(program: str) -> str | None:
-    """What a program says that it prints; None where it does not say."""
+    """The expected output in a program's docstring; None without one."""
     _, prints, text = (ast.get_docstring(tree(program)) or "").partition("Prints:\n")
     if not prints:
         return None
@@ -132,7 +132,7 @@ def test_peer_prints_the_same_or_says_what_else(broker: Broker, peer: str, tmp_p
 
 
 def check(done: Done, wanted: str) -> None:
-    """The program ended well and printed what it says."""
+    """Check that a program ended normally and printed its expected output."""
     assert not done.is_late, f"not done after {DEADLINE_S:.0f} s\n{done}"
     assert done.code == 0, f"exit code {done.code}\n{done}"
     same = doctest.OutputChecker().check_output(wanted, done.output, doctest.ELLIPSIS)
@@ -143,7 +143,7 @@ def check(done: Done, wanted: str) -> None:
 
 @contextlib.contextmanager
 def own(broker: Broker, program: str, folder: Path) -> Iterator[Broker]:
-    """A broker of the same kind that the program has for itself, if it needs one."""
+    """A separate broker of the same kind, for a program that needs one."""
     settings = OWN_BROKER.get(program)
     if settings is None:
         yield broker
@@ -160,13 +160,14 @@ def own(broker: Broker, program: str, folder: Path) -> Iterator[Broker]:
 
 
 class Done:
-    """What became of a program.
+    """The outcome of a program.
 
     Attributes:
-        code: What it ended with.
-        output: What it printed.
-        errors: What it printed to its standard error.
-        is_late: Whether it was ended at its deadline; `errors` then shows where its threads were.
+        code: Its exit code.
+        output: Its standard output.
+        errors: Its standard error.
+        is_late: Whether it was stopped at its deadline; `errors` then has the stacks of its
+            threads.
     """
 
     def __init__(self, code: int, output: str, errors: str, is_late: bool) -> None:
@@ -177,7 +178,7 @@ class Done:
 
 
 def run(program: str, broker: Broker, protocol: str) -> Done:
-    """Run a program to its end, and do what it asks for on the way."""
+    """Run a program to its end, and do what it requests on the way."""
     arguments = [broker.bootstrap_servers, *([protocol] if protocol else [])]
     module = "tests.usage." + program.replace("/", ".")
     heard, told = os.pipe()
@@ -201,7 +202,7 @@ def run(program: str, broker: Broker, protocol: str) -> Done:
 
 
 def talk(stdout: IO[str], stdin: IO[str], broker: Broker) -> str:
-    """Read what a program prints; where it asks for something and for Enter, do it."""
+    """Read a program's output; when it requests an action and Enter, do it."""
     printed: list[str] = []
     with stdout, stdin:
         for line in stdout:
@@ -226,7 +227,7 @@ def answer(stdin: IO[str]) -> None:
 
 
 def end_late(process: forked.Forked, late: threading.Event) -> None:
-    """Have a program show where its threads are, and end it with all it started."""
+    """Make a program show the stacks of its threads, and stop it with its child processes."""
     late.set()
     os.kill(process.pid, signal.SIGABRT)
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
 """Web workers that still send while the application shuts its producer down.
 
-A record is either refused by `send` or written: none is accepted and then dropped.
+A record is either refused by `send` or written: none is accepted and then lost.
 
 Prints:
     each accepted record is written, and nothing else

@@ -21,7 +21,7 @@ def main(bootstrap: str) -> None:
         print("retention.ms:", value(admin, resource, "retention.ms"))
         admin.alter_configs({resource: {"retention.ms": "3600000"}})
         while value(admin, resource, "retention.ms") != "3600000":
-            pass  # brokers hear of a change some time after it is acknowledged
+            pass  # brokers learn of a change some time after it is acknowledged
         print("retention.ms:", value(admin, resource, "retention.ms"))
         print("others stayed:", value(admin, resource, "cleanup.policy") == "compact")
         try:

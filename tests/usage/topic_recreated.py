@@ -1,7 +1,7 @@
-"""Somebody deletes a topic and makes it anew while a consumer of it runs.
+"""A topic is deleted and recreated while a consumer reads it.
 
-The new topic's records are all read, from its first on; what was committed for the old topic does
-not count for the new one.
+All records of the new topic are read, from the first one on; offsets committed for the old topic do
+not apply to the new one.
 
 Prints:
     read 10 of the old topic

@@ -1,4 +1,4 @@
-"""Settings with a typo, of another client, or of the wrong kind: refused when the client is made.
+"""Settings with a typo, of another client, or of the wrong type: refused on creation.
 
 Prints:
     group_di: did you mean group_id? True

@@ -1,4 +1,4 @@
-"""Calls after `close`, and `close` twice: an error that says what happened, and no hang.
+"""Calls after `close`, and `close` twice: an error that says what happened, without a hang.
 
 Prints:
     poll: LocalProtocolError, says closed: True

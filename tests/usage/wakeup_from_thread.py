@@ -1,4 +1,4 @@
-"""Another thread ends a waiting `poll`, a hundred times, and the consumer goes on each time.
+"""Another thread ends a waiting `poll`, a hundred times, and the consumer continues each time.
 
 Prints:
     100 polls were woken

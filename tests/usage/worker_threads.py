@@ -1,7 +1,7 @@
-"""One thread polls, others work: partitions are paused while their records are at work.
+"""One thread polls, others work: partitions are paused while their records are processed.
 
-`poll` goes on all the time, so the member stays in its group however long a record takes. A
-partition is resumed, and its offset committed, once its records are done.
+Polling never stops, so the member stays in its group however long a record takes. A partition is
+resumed, and its offset committed, once its records are processed.
 
 Prints:
     processed 400, each once: True

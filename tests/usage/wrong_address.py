@@ -1,4 +1,4 @@
-"""Nobody listens where the settings say: each client says which address, within its time-out.
+"""The configured address is closed: each client names the address, within its timeout.
 
 Prints:
     admin: names the address: True, refused: True

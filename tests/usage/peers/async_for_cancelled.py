@@ -1,4 +1,4 @@
-"""aiokafka's twin. It commits the sixth record, which was at work when the task was cancelled.
+"""aiokafka's twin. It commits the sixth record, which was in progress when the task was cancelled.
 
 Prints:
     done with 0 1 2 3 4

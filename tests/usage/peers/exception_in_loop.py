@@ -1,4 +1,4 @@
-"""kafka-python's twin. It commits the bad record too: its position is behind what it yielded.
+"""kafka-python's twin. It also commits the bad record: its position is past the yielded record.
 
 Prints:
     processed 0 1 2

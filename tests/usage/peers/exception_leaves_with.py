@@ -1,4 +1,4 @@
-"""kafka-python's twin. `close` commits all that the last poll handed out, 50 of them unprocessed.
+"""kafka-python's twin. `close` commits all records of the last poll, 50 of them unprocessed.
 
 Prints:
     failed at 150

@@ -1,4 +1,4 @@
-"""kafka-python's twin, with what its `highwater` and end offsets say."""
+"""kafka-python's twin, with its `highwater` and end offsets."""
 
 from __future__ import annotations
 
