@@ -41,7 +41,7 @@ def test_what_cannot_be_awaited_is_refused_by_the_name_of_the_method(tmp_path: P
             return bool(told)
 
         eventually(is_told, "the poll raises")
-        text = "must return None or something to await, not"
+        text = "must return None or an awaitable, not"
         assert told == [f"Returns.on_partitions_assigned {text} 1 (int)"]
         assert consumer.assignment() == {TopicPartition("t", 0)}
         with pytest.raises(TypeError, match=rf"on_partitions_revoked {text} '1 gone'"):

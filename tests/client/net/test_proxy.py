@@ -214,9 +214,9 @@ def test_any_bytes_of_a_proxy_end_or_are_refused(kind: str, sent: bytes) -> None
     [
         ("https://h:1", "can be socks5:// or http://"),
         ("h:1", "can be socks5:// or http://"),
-        ("socks5://h", "no host and port"),
-        ("socks5://:1", "no host and port"),
-        ("http://h:1/planted", "or more than that"),
+        ("socks5://h", "must have a host and port"),
+        ("socks5://:1", "must have a host and port"),
+        ("http://h:1/planted", "and no more"),
         ("http://h:x", "is not a URL"),
         ("http://planted@h:1", "without the other"),
         (f"socks5://u:{'planted' * 40}@h:1", "up to 255 bytes"),

@@ -155,7 +155,7 @@ async def test_a_broker_may_send_a_client_to_its_bootstrap_servers(
     metadata = await cluster.refresh(Deadline(60_000))
     assert not connection.is_open
     assert set(metadata.nodes) == {known}
-    assert "again: a broker asks for that (REBOOTSTRAP_REQUIRED)" in caplog.text
+    assert "again: a broker requested it (REBOOTSTRAP_REQUIRED)" in caplog.text
     await cluster.close()
 
 

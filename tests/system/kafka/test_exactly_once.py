@@ -88,7 +88,7 @@ def test_a_program_that_ends_aborts_what_is_open(
 ) -> None:
     done = ran(real_kafka, topic, how)
     assert done.returncode == status, done.stderr
-    assert "is closed within an open transaction, which is aborted" in done.stderr
+    assert "is closed during a transaction, which is aborted" in done.stderr
     place = TopicPartition(topic, 0)
     given = {"bootstrap.servers": real_kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
     with Consumer.from_config({**given, "isolation.level": "read_committed"}) as consumer:

@@ -264,7 +264,7 @@ def test_close_aborts_what_is_open_and_says_so(
     late = producer.send(topic, b"late")
     producer.close()
     assert late.done()
-    assert "is closed within an open transaction, which is aborted" in caplog.text
+    assert "is closed during a transaction, which is aborted" in caplog.text
     place = TopicPartition(topic, 0)
     with Consumer(
         bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed"

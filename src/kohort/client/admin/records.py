@@ -134,7 +134,7 @@ async def _ask(
 def _result(where: TopicPartition, entry: DeleteRecordsPartitionResult | None) -> int | KafkaError:
     if entry is None:
         return KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"{shown(where)}: the answer does not have it"
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"{shown(where)}: missing from the answer"
         )
     error = error_of(entry.error_code, shown(where), None, needs="DELETE")
     return entry.low_watermark if error is None else error

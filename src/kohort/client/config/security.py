@@ -297,7 +297,7 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"sasl.jaas.config: the login module must be one of {supported}")
         if self.mechanism not in _MODULES[entry.module]:
             raise ConfigError(
-                f"sasl.jaas.config has {entry.module}, which does not fit"
+                f"sasl.jaas.config has {entry.module}, which does not match"
                 f" sasl.mechanism={self.mechanism}"
             )
         _one_kind(self, "sasl_jaas_config", "sasl_username")

@@ -31,7 +31,7 @@ class Listens(Protocol):
         """Called before partitions are given up: the last moment to commit."""
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition], /) -> Told:
-        """Called after partitions were added and before their records are handed out."""
+        """Called after partitions were added and before their records are returned."""
 
 
 class RebalanceListener:
@@ -89,7 +89,7 @@ def call_listener(
     told: object = method(partitions)
     if told is not None and not isinstance(told, Future) and not isawaitable(told):
         name = f"{type(listener).__name__}.{getattr(method, '__name__', change.value)}"
-        raise TypeError(f"{name} must return None or something to await, not {shown(told)}")
+        raise TypeError(f"{name} must return None or an awaitable, not {shown(told)}")
     return cast("Told", told)
 
 

@@ -415,8 +415,8 @@ class Partitions:
         """
         if left := self.sought(partitions):
             log.warning(
-                "group %s: %s leaves out %s: a seek to an end is not finished, so the group's"
-                " offset stays as it was. Call commit(), or position() before, to wait for it",
+                "group %s: %s leaves out %s: a seek to the start or end is unfinished, so the"
+                " group's offset is unchanged. Call commit(), or position() first, to wait for it",
                 *(group, what, ", ".join(f"{each.topic}-{each.partition}" for each in left)),
             )
 

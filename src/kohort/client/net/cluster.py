@@ -118,7 +118,7 @@ class Cluster(Retrying):
     # ----------------------------------------------------------------------------- metadata
 
     def request_refresh(self) -> None:
-        """Have the metadata fetched again soon, in the background."""
+        """Request a refresh of the metadata soon, in the background."""
         if not self._closed:
             self._refresh_loop.request()
 

@@ -60,7 +60,7 @@ class Proxy:
         if scheme not in ("socks5", "http"):
             raise ConfigError(f"{_KEY} can be socks5:// or http://: {_LIKE}")
         if not host or port is None or parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise ConfigError(f"{_KEY} has no host and port, or more than that: {_LIKE}")
+            raise ConfigError(f"{_KEY} must have a host and port, and no more: {_LIKE}")
         self.host, self.port = host, port
         self._scheme = scheme
         self._user, self._password = unquote(parts.username or ""), unquote(parts.password or "")

@@ -63,7 +63,7 @@ class RefreshLoop:
             self.task = asyncio.create_task(self._run())
 
     def request(self, *, at_once: bool = False) -> None:
-        """Have the metadata fetched again soon.
+        """Request a refresh of the metadata soon.
 
         Args:
             at_once: Skip the pause after earlier attempts, because new topics are wanted.

@@ -183,7 +183,7 @@ class AsyncProducer(AsyncFacade):
         Raises:
             LocalProtocolError: A transaction is open already, or there is no `transactional_id`.
             ProducerFencedError: Another producer with this id has taken over.
-            KafkaError: As `init_transactions`.
+            KafkaError: See `init_transactions`.
         """
         await self._internals.transactions().begin(self._call_deadline(timeout))
 

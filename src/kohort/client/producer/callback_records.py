@@ -49,8 +49,8 @@ class CallbackRecords:
                 return future
         if self._size + size > self._config.buffer_memory:
             raise RequestTimedOutError(
-                f"buffer.memory of {self._config.buffer_memory} bytes is full, and callbacks of"
-                " deliveries have sent as much again, which waits for room"
+                f"buffer.memory of {self._config.buffer_memory} bytes is full, and delivery"
+                " callbacks have queued as much again"
             )
         waiting = record, size, DeliveryFuture.detached(), Deadline(self._config.max_block_ms)
         self._size += size

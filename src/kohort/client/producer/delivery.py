@@ -101,7 +101,7 @@ def tell_safely(future: Completable[T], outcome: T | Exception) -> None:
     except BaseException as error:
         leave_if_forked(error)
         # SystemExit from a callback would otherwise end the thread that all records need.
-        log.exception("a callback of a delivery raised: %s", outcome)
+        log.exception("a delivery callback raised: %s", outcome)
     leave_if_forked()
     _telling.pid = outer
 
@@ -130,8 +130,8 @@ def _leave(error: BaseException | None) -> NoReturn:
     try:
         if error is None:
             sys.stderr.write(
-                "kohort: a callback of a record forked, and the child returned from it into the"
-                " client's thread, which is the parent's: the child ends. Have it call os._exit\n"
+                "kohort: a delivery callback forked, and the child returned from it into the"
+                " client's thread, which is the parent's: the child ends. Call os._exit in it\n"
             )
         elif isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
             status = (error.code or 0) & 0xFF

@@ -151,12 +151,10 @@ class ProducerTopics:
         where = f"{partition.topic}-{partition.partition}"
         if topic is None or topic.error_code:
             code = topic.error_code if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            text = with_right(code, f"{where}: the topic cannot be used any more", "WRITE")
+            text = with_right(code, f"{where}: the topic can no longer be used", "WRITE")
             return KafkaError(code, text)
         if partition.partition not in topic.partitions:
-            return KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not there any more"
-            )
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} no longer exists")
         if self._cluster.metadata.leader(partition) is None:
             return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
         return None

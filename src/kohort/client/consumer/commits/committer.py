@@ -342,7 +342,7 @@ class Committer:
         text = f"{self._what} was refused" + (f": {why}" if why else "")
         raise KafkaError(code, with_right(code, text, "READ"))
 
-    # --------------------------------------------------------------- what does not exist any more
+    # --------------------------------------------------------------- what no longer exists
 
     def _settle(self, partition: TopicPartition, position: OffsetAndMetadata, work: _Work) -> None:
         self._settled[partition] = position.offset, work.ids[partition]

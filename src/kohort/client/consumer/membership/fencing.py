@@ -89,7 +89,7 @@ def _removals(config: ConsumerConfig) -> str:
     session = f"no heartbeat came within session.timeout.ms ({config.session_timeout_ms} ms)"
     if config.group_protocol == "draft":
         interval = f"max.poll.interval.ms ({config.max_poll_interval_ms} ms)"
-        return f"{session}, for which it is enough not to poll within {interval}"
+        return f"{session}, which also happens without a poll within {interval}"
     interval = f"({config.max_poll_interval_ms} ms, or the longest of all members)"
     late = f"it did not join again within max.poll.interval.ms {interval} after a rebalance began"
     return f"{session}, {late}, {others}"

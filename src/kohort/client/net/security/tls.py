@@ -39,7 +39,7 @@ _ALERTS = {
     "TLSV1_ALERT_ACCESS_DENIED": "the broker refuses the client's certificate",
     "TLSV1_ALERT_PROTOCOL_VERSION": "there is no TLS version that both sides have enabled",
     "TLSV1_ALERT_INSUFFICIENT_SECURITY": "the broker requires stronger ciphers",
-    "TLSV1_UNRECOGNIZED_NAME": "the broker does not know itself by this host name",
+    "TLSV1_UNRECOGNIZED_NAME": "the broker does not recognise this host name",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker has no cipher or certificate in common with the"
     f" client; or {_OWN_CERTIFICATE}",
 }
@@ -107,7 +107,7 @@ def explained(error: ssl.SSLError, address: str) -> KohortError:
             " a listener without TLS set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
         )
     if "ALERT" in reason or isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-        return BrokerUnavailableError(f"{address}: TLS was ended: {reason or 'end of the stream'}")
+        return BrokerUnavailableError(f"{address}: TLS ended: {reason or 'end of the stream'}")
     return RemoteProtocolError(f"{address}: the received bytes violate TLS (OpenSSL: {reason})")
 
 

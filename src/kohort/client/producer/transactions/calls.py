@@ -196,13 +196,13 @@ class Transactions:
 
     async def _end_what_is_open(self, deadline: Deadline) -> None:
         if self.state is S.COMMITTING:
-            what, end = "committed, as it was asked to be", self.commit
+            what, end = "committed, as requested", self.commit
         elif self.is_open:
             what, end = "aborted", self.abort
         else:
             return
         log.warning(
-            "transactional id %s: the producer is closed within an open transaction, which is %s",
+            "transactional id %s: the producer is closed during a transaction, which is %s",
             self._id,
             what,
         )
