@@ -105,7 +105,7 @@ def check_missing_topic(servers: str, caplog: pytest.LogCaptureFixture) -> None:
         with Producer(bootstrap_servers=servers) as writer:
             writer.send("comes-later", b"value").result(DEADLINE_S)
         # The producer may have logged the same about itself.
-        over = "consumer kohort: topic comes-later is there now"
+        over = "consumer kohort: topic comes-later is available now"
         polled(reader, lambda: over in lines(caplog, "comes-later"))
         assert sum("consumer kohort" in line for line in lines(caplog, "comes-later")) == 2
 
