@@ -1,4 +1,4 @@
-"""DeleteRecords: the start of a partition is kept on disk, and nobody reads before it."""
+"""DeleteRecords: the start of a partition is kept on disk, and no reader gets earlier records."""
 
 from __future__ import annotations
 

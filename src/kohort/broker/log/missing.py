@@ -1,4 +1,4 @@
-"""Missing files of a data directory: what the other files tell about them, and log lines."""
+"""Detects and reports missing files of a data directory, by means of the files that are left."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tell_emptied(folder: Path) -> None:
 
 
 def left_by_segments(folder: Path, bases: Collection[int], files: FileCache) -> dict[str, int]:
-    """Return the remaining files of segments whose log files are gone.
+    """Return the files that are left of segments without a log file.
 
     Args:
         folder: Folder of the partition.

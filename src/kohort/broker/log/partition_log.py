@@ -285,7 +285,7 @@ class PartitionLog:
         return fresh
 
     def _write_snapshot(self) -> None:
-        """Write a snapshot of the producers; only the one of the last segment is kept beside it."""
+        """Write a snapshot of the producers, and keep only it and that of the last segment."""
         target = self.directory / f"{self.log_end_offset:020d}{_SNAPSHOT}"
         replace_file(target, self.producers.to_json())
         base = self._segments[-1].base_offset

@@ -1,1 +1,1 @@
-"""Connections of clients, and who they are."""
+"""Client connections, their security and their authentication."""
