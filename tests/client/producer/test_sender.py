@@ -149,7 +149,7 @@ async def test_a_table_whose_sending_is_cancelled_is_given_up(
             is_full.set()
             return await asyncio.Event().wait()
 
-        monkeypatch.setattr(sender.room, "wait_on_loop", wait)
+        monkeypatch.setattr(sender.buffer_pool, "wait_on_loop", wait)
         call = asyncio.create_task(producer.send_arrow("t", table))
         await is_full.wait()
         call.cancel()
@@ -178,7 +178,7 @@ async def test_a_full_memory_has_all_records_sent(
     ):
         sent = [await producer.send("t", b"v" * 7_000, partition=number) for number in range(14)]
         if waits_in_a_thread:
-            assert await asyncio.to_thread(sender.room.wait, 7_000, Deadline(60_000))
+            assert await asyncio.to_thread(sender.buffer_pool.wait, 7_000, Deadline(60_000))
         else:
             _ = await producer.send("t", b"v" * 7_000, partition=14)
         await asyncio.gather(*sent)

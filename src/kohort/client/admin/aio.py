@@ -21,7 +21,7 @@ from kohort.client.admin.values import (
     OffsetReset,
     OffsetSpec,
 )
-from kohort.client.blocking.ending import Ending
+from kohort.client.blocking.close_task import CloseTask
 from kohort.client.blocking.facade import AsyncFacade, AsyncInternals
 from kohort.client.blocking.lifecycle import Shutdown
 from kohort.client.config import arguments
@@ -54,7 +54,7 @@ class AdminInternals(AsyncInternals):
         self._config = config
         self._made: AdminCore | None = None
         self._is_closed = False
-        self._ending = Ending("the admin client")
+        self._close_task = CloseTask("the admin client")
 
     @property
     def core(self) -> AdminCore:
@@ -73,12 +73,12 @@ class AdminInternals(AsyncInternals):
             self.bind_loop()
         self._is_closed = True
         if made is not None:
-            await self._ending.wait(made.close, Deadline(None))
+            await self._close_task.wait(made.close, Deadline(None))
             self._made = None
 
     def shutdown(self) -> Shutdown | None:
         """Return what replaces `close` when it is not called."""
-        return None if self._made is None or self._ending.is_begun else self._made.close
+        return None if self._made is None or self._close_task.is_begun else self._made.close
 
 
 class AsyncAdminClient(AsyncFacade):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from kohort.client.blocking import lifecycle
-from kohort.client.blocking.ending import Ending
+from kohort.client.blocking.close_task import CloseTask
 from kohort.client.config.definitions import ConsumerConfig, OnCommit
 from kohort.client.consumer.callbacks import Callbacks, Caller
 from kohort.client.consumer.commits.auto_commit import AutoCommit
@@ -48,7 +48,7 @@ class ConsumerCore:
         is_woken: Whether a poll must end; set by any thread, then `notify` runs on the loop.
         was_woken: Whether the last poll ended because of `is_woken`.
         listening: Tracks whether a listener of this consumer is running.
-        ending: Closes this consumer.
+        close_task: Closes this consumer.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -94,7 +94,7 @@ class ConsumerCore:
         self._refused: dict[str, KafkaError] = {}  # topics, according to the last metadata
         self.is_woken = self.was_woken = self._reads = self._was_reached = False
         self._started: set[asyncio.Task[None]] = set()
-        self.ending = Ending("the consumer")
+        self.close_task = CloseTask("the consumer")
         self.poll_waiter = PollWaiter(self._set_aside, self._found)
 
     def notify(self) -> None:
@@ -111,7 +111,7 @@ class ConsumerCore:
         listener: Listens | None,
     ) -> None:
         """Join the group for topics, or for topics that match a pattern."""
-        self.ending.refuse()
+        self.close_task.refuse()
         if self.config.group_id is None:
             raise ConfigError("subscribe needs a group_id; assign does not")
         if self.membership is None and self.partitions.assigned:
@@ -145,7 +145,7 @@ class ConsumerCore:
             caller: Makes callbacks.
             undone: Returns why the application may not have processed all records.
         """
-        self.ending.refuse()
+        self.close_task.refuse()
         if self.auto_commit is not None:
             self.auto_commit.settle(undone)
         if self.membership is None:
@@ -238,7 +238,7 @@ class ConsumerCore:
         self._begin(reads)
         is_last = self.was_woken = False
         while True:
-            self.ending.refuse()
+            self.close_task.refuse()
             if self.membership is not None:
                 self.membership.polled()
             self.changed.clear()
@@ -295,7 +295,7 @@ class ConsumerCore:
         are_due = self.callbacks is not None and self.callbacks.are_due
         refused = self.cluster.reachability.refused
         errors = self._errors or self._refused
-        return bool(are_due or refused or errors or self.is_woken or self.ending.is_begun)
+        return bool(are_due or refused or errors or self.is_woken or self.close_task.is_begun)
 
     async def _wait_alive(self, deadline: Deadline) -> bool:
         """Wait for news; meanwhile signal now and then that the application is alive."""
@@ -447,7 +447,7 @@ class ConsumerCore:
                 records that were processed before the last poll are committed.
         """
         close = partial(self._close, caller, operation, undone)
-        await self.ending.wait(close, deadline)
+        await self.close_task.wait(close, deadline)
 
     async def _close(
         self, caller: Caller, operation: GroupMembershipOperation, undone: Undone
@@ -458,7 +458,7 @@ class ConsumerCore:
         self.fetcher.is_on = False
         self.notify()
         try:
-            async with self.ending.limit():
+            async with self.close_task.limit():
                 await asyncio.gather(*self._started, return_exceptions=True)
                 if self.membership is not None:
                     await self._leave(caller, operation)

@@ -149,7 +149,7 @@ class ConsumerInternals(AsyncInternals):
                 self.bind_loop()
                 await core.close(deadline, caller, operation, undone)
         finally:
-            self.is_closed = core is None or core.ending.is_over  # else it was cut off
+            self.is_closed = core is None or core.close_task.is_over  # else it was cut off
 
     def shutdown(self) -> Shutdown | None:
         """Return what replaces `close` when it is not called: the member leaves its group.

@@ -149,7 +149,7 @@ class AsyncProducer(AsyncFacade):
                     await asyncio.sleep(0)  # send ready batches while more rows are encoded
                 elif sender.lacks(topic, send.partition):
                     await sender.topics.find(topic, send.partition, deadline)
-                elif not await sender.room.wait_on_loop(need, deadline):
+                elif not await sender.buffer_pool.wait_on_loop(need, deadline):
                     raise sender.no_room()
         except BaseException as error:  # noqa: BLE001  # `stop` raises it again if necessary
             send.stop(error)

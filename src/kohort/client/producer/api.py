@@ -159,7 +159,7 @@ class Producer(BlockingFacade):
         while (future := sender.batches.add(DeliveryFuture, *given)) is None:
             if sender.lacks(topic, partition):
                 self._find(sender, topic, partition, deadline)
-            elif not sender.room.wait(size, deadline):
+            elif not sender.buffer_pool.wait(size, deadline):
                 raise sender.no_room()
         return future
 
@@ -206,7 +206,7 @@ class Producer(BlockingFacade):
                     deadline = Deadline(self._config.max_block_ms)
                 elif sender.lacks(topic, send.partition):
                     self._find(sender, topic, send.partition, deadline)
-                elif not sender.room.wait(need, deadline):
+                elif not sender.buffer_pool.wait(need, deadline):
                     raise sender.no_room()
         except BaseException as error:  # noqa: BLE001  # `stop` raises it again if necessary
             send.stop(error)

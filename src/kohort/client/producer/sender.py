@@ -20,6 +20,7 @@ from kohort.client.producer._deliveries import Delivery
 from kohort.client.producer._open_batches import OpenBatches
 from kohort.client.producer.accumulator import Accumulator
 from kohort.client.producer.batch import Batch, Identity, NewRecord
+from kohort.client.producer.buffer_pool import BufferPool
 from kohort.client.producer.delivery import (
     DEFECT,
     LostRecords,
@@ -40,7 +41,6 @@ from kohort.client.producer.requests import (
     reasons_of,
     refusal_of,
 )
-from kohort.client.producer.room import Room
 from kohort.client.producer.topics import ProducerTopics
 from kohort.errors import (
     ErrorCode,
@@ -96,7 +96,7 @@ class Sender:
         self.measures = self._accumulator.measures
         self._now: Callable[[], float] = asyncio.get_running_loop().time
         self._wake, self._progress = asyncio.Event(), asyncio.Event()
-        self.room = Room(
+        self.buffer_pool = BufferPool(
             self.batches, config.buffer_memory, self._progress, lambda: notify(self._wake.set)
         )
         self._requests: dict[asyncio.Task[None], int] = {}
@@ -137,7 +137,7 @@ class Sender:
         while (delivery := self.batches.add(Delivery, *given)) is None:
             if self.lacks(topic, partition):
                 await self.topics.find(topic, partition, deadline)
-            elif not await self.room.wait_on_loop(
+            elif not await self.buffer_pool.wait_on_loop(
                 self.batches.size_of(value, key, headers), deadline
             ):
                 raise self.no_room()
@@ -178,7 +178,7 @@ class Sender:
     def refuse(self) -> None:
         """Accept no more records, except from delivery callbacks, which run on this thread."""
         self.batches.refusal = closed()
-        self.room.tell()
+        self.buffer_pool.tell()
 
     async def close(self, late: KohortError | None) -> None:
         """Stop; remaining records fail.
@@ -187,7 +187,7 @@ class Sender:
             late: Why records are left; None when there are none.
         """
         why = self.batches.fatal = self.batches.fatal or late or closed()
-        self.room.tell()
+        self.buffer_pool.tell()
         tasks = [
             task for task in (self._loop_task, self._init_producer_id.task) if task is not None
         ]
@@ -226,7 +226,7 @@ class Sender:
     def _turn(self, now: int) -> int | None:
         """Give up expired batches and send ready ones; return when to check again."""
         open_due = self.batches.seal_due(now)
-        if self.room.is_wanted and not self._requests:
+        if self.buffer_pool.is_wanted and not self._requests:
             self.batches.seal_all()  # only they can free memory; Java sends them, too
         self._collect()
         for batch in self._accumulator.expired(now):
@@ -456,7 +456,7 @@ class Sender:
 
     def _released(self) -> None:
         self.batches.released_bytes = self._accumulator.released_bytes
-        self.room.tell()
+        self.buffer_pool.tell()
 
     def _abandon(self, why: KohortError) -> None:
         try:
@@ -472,7 +472,7 @@ class Sender:
             self._abandon(why)
         except Exception:
             log.exception("%s, or remain without an answer", DEFECT)
-        self.room.tell()
+        self.buffer_pool.tell()
         self._pulse()
 
     def _pulse(self) -> None:

@@ -35,7 +35,7 @@ _PATIENCE_S = 2.0
 
 def shutdown(core: ConsumerCore | None) -> Shutdown | None:
     """Return what the loop of an unclosed consumer has to do; None for nothing."""
-    if core is None or core.ending.is_over:
+    if core is None or core.close_task.is_over:
         return None
     return partial(_close, core)
 
@@ -58,7 +58,7 @@ def leave_group(
     Returns:
         Whether leaving was attempted; False when the loop runs, or there is no member.
     """
-    if core is None or core.ending.is_over or bound is None or not bound.is_here:
+    if core is None or core.close_task.is_over or bound is None or not bound.is_here:
         return False
     if core.membership is None or core.membership.is_closed or bound.loop.is_running():
         return False

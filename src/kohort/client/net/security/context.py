@@ -9,7 +9,7 @@ from kohort.client.config.iam_options import IAM
 from kohort.client.net.proxy import Proxy
 from kohort.client.net.security.auth import Authenticator, NoAuthentication
 from kohort.client.net.security.msk_iam import IamTokens
-from kohort.client.net.security.renewed import RenewedFiles
+from kohort.client.net.security.reloading import ReloadedFiles
 from kohort.client.net.security.tls import Tls
 from kohort.client.net.security.tls_context import tls_context
 
@@ -45,7 +45,7 @@ def security_of(config: ClientConfig) -> Security:
     proxy = None if config.proxy_url is None else Proxy(config.proxy_url)
     if not (config.uses_tls or config.uses_sasl):
         return PLAINTEXT if proxy is None else Security(None, NoAuthentication(), proxy)
-    renewed = RenewedFiles(config)  # created before they are read, so that no change is missed
+    renewed = ReloadedFiles(config)  # created before they are read, so no change is missed
     tls = Tls(tls_context(config), renewed) if config.uses_tls else None
     authenticator = _authenticator(config) if config.uses_sasl else NoAuthentication()
     return Security(tls, authenticator, proxy)

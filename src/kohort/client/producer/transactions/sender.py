@@ -86,7 +86,7 @@ class TransactionalSender(Sender):
             self.batches.fatal = self.machine.session.cause
         self._open_or_shut()
         self._wake.set()
-        self.room.tell()
+        self.buffer_pool.tell()
 
     def _open_or_shut(self) -> None:
         self.batches.gate = gate(self.transactional_id, self.machine.session)

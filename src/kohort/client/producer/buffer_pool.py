@@ -12,7 +12,7 @@ from kohort.client.producer._open_batches import OpenBatches
 _ENOUGH_BYTES = 1_048_576
 
 
-class Room:
+class BufferPool:
     """Makes callers wait while `buffer.memory` is full.
 
     Args:
@@ -33,7 +33,7 @@ class Room:
         self._buffer_memory = buffer_memory
         self._progress = progress
         self._wake = wake
-        self._room = threading.Condition()  # re-entrant: a signal handler may call `send`
+        self._free = threading.Condition()  # re-entrant: a signal handler may call `send`
         self._threads = 0
         self._tasks = 0
 
@@ -49,12 +49,12 @@ class Room:
     def wait(self, size: int, deadline: Deadline) -> bool:
         """Block this thread until `size` bytes are free; return whether they are."""
         wanted = self._wanted(size)
-        with self._room:
+        with self._free:
             # Set before the first check, or a release in between would go unnoticed.
             self._threads += 1
             self._wake()
             try:
-                return self._room.wait_for(
+                return self._free.wait_for(
                     lambda: self._batches.has_room(wanted), deadline.left_s()
                 )
             finally:
@@ -78,5 +78,5 @@ class Room:
     def tell(self) -> None:
         """Make waiting threads check for free memory."""
         if self._threads:
-            with self._room:
-                self._room.notify_all()
+            with self._free:
+                self._free.notify_all()

@@ -23,7 +23,7 @@ _FILES = (
 _Stamps = tuple[object, ...]
 
 
-class RenewedFiles:
+class ReloadedFiles:
     """Reads the files of the settings again when one of them has changed.
 
     Args:

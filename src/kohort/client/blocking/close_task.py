@@ -14,7 +14,7 @@ from kohort.errors import LocalProtocolError, error_text
 log = logging.getLogger("kohort.client")
 
 
-class Ending:
+class CloseTask:
     """Closes a client once; any number of tasks may wait for it, also one after another.
 
     Args:
