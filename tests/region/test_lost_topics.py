@@ -136,7 +136,7 @@ def test_a_source_topic_that_is_deleted_ends_the_worker(
         assert (topic in admin.list_topics()) == is_made_again
     assert isinstance(one.error, SourceError)
     assert topic in str(one.error)
-    assert "Records that were not read before are gone" in str(one.error)
+    assert "Records that were not read before are lost" in str(one.error)
 
 
 def test_a_worker_that_may_create_topics_is_refused(address: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def made(sink: Any, rows: object, checkpoint: int = 1) -> str:
         (5, "5 of type int; rows are"),
         (GOOD, "of type dict; rows are"),
         (["a"], "'a' of type str as a row"),
-        ([{**GOOD, "acount": "a"}], "field 'acount', which is no column of the sink's schema"),
+        ([{**GOOD, "acount": "a"}], "field 'acount', which is not a column of the sink's schema"),
         ([{**GOOD, "cents": 1.5}], "column 'cents' is int64 and cannot have 1.5"),
         ([{**GOOD, "cents": "1"}], "column 'cents' is int64: "),
         ([{**GOOD, "cents": 2**70}], "column 'cents' is int64: "),
@@ -73,7 +73,7 @@ def test_a_column_does_not_change_its_type_in_a_directory(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ((1, 2), r"state\['k'\] is a tuple, which would not come back as one"),
+        ((1, 2), r"state\['k'\] is a tuple, which would be loaded as another type"),
         (Counter(a=1), r"state\['k'\] is a Counter"),
         ({"in": [{1, 2}]}, r"state\['k'\]\['in'\]\[0\] is a set"),
         (float("inf"), r"state\['k'\] is inf, which JSON does not have"),

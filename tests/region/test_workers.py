@@ -157,7 +157,7 @@ def test_state_beyond_the_limit_is_refused(address: str, topic: str, tmp_path: P
     produce(address, topic, PARTITIONS, 100)
     error = error_of(address, topic, tmp_path, function=hoard)
     assert isinstance(error, StateLimitError)
-    assert "600010 bytes, and a region takes 524288 a partition" in str(error)
+    assert "600010 bytes, and a region allows 524288 per partition" in str(error)
 
 
 def test_the_newer_process_of_a_name_wins(address: str, topic: str, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_bad_arguments_are_refused_at_once(tmp_path: Path) -> None:
 def test_a7_partitions_cannot_be_assigned_by_hand(tmp_path: Path) -> None:
     """The original's control port assigned them; in a region the group does, and it alone."""
     by_hand, sink = TopicPartition("t", 0), ParquetDirectory(tmp_path)
-    with pytest.raises(ConfigError, match="cannot be assigned by hand: the group of a region"):
+    with pytest.raises(ConfigError, match="cannot be assigned manually: the group of a region"):
         worker("127.0.0.1:1", cast("str", by_hand), sink)
     made = worker("127.0.0.1:1", "t", sink)
     for control in ("assign", "seek", "subscribe", "pause"):

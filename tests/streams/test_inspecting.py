@@ -36,7 +36,7 @@ class Admin:
 @pytest.mark.parametrize(
     ("assignor", "says"),
     [
-        (ASSIGNOR, "topic a-control is gone, although 1 members of a run"),
+        (ASSIGNOR, "topic a-control was deleted while 1 members of a ran"),
         ("", "there is no stream application 'a': no topic a-control, or the client"),
     ],
 )

@@ -208,7 +208,7 @@ def test_a_state_directory_that_another_instance_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"max_warmup_learners": 0}, "max_warmup_learners = 0, must be 1 at least, or None"),
+        ({"max_warmup_learners": 0}, "max_warmup_learners = 0, must be at least 1, or None"),
         ({"stream_imbalance_percentage": 20}, "must be from 0 to 1 \\(0.2 is 20 %\\)"),
         ({"handover": "never"}, 'must be "until-grant" or "draft"'),
     ],

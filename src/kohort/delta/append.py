@@ -325,16 +325,16 @@ class TableAppend:
         if position.remade:
             log.warning(
                 "%s: the topic was deleted and recreated (its id is %s now); its records are "
-                "appended from its own offset 0 on, and those of the former topic stay",
+                "appended from its own offset 0, and those of the old topic are kept",
                 where,
                 self._known_ids[seen.topic],
             )
         if position.same_topic and seen.first < position.value:
             log.warning(
                 "%s: records from offset %d to %d were left out, as the table has everything below "
-                "%d. That is right after a crash, and when a batch is read again. A RESTORE keeps "
-                "the positions: to write again what it has removed, set the group back and pass "
-                "another group_id to DeltaAppend or append",
+                "%d. This is correct after a crash, or when a batch is read again. A RESTORE keeps "
+                "the positions: to write the rows again that it removed, set the group back and "
+                "pass another group_id to DeltaAppend or append",
                 where,
                 seen.first,
                 min(seen.end, position.value) - 1,

@@ -111,7 +111,7 @@ class Script:
         south.kill()
         self._group.gone("south")
         self.open_at_kill = south.state.open_batch
-        self._act("south is killed: nobody says goodbye, the session has to expire", "south killed")
+        self._act("south is killed: it cannot leave, so its session has to expire", "south killed")
         self._until(lambda: self._group.owned_by("north") == PARTITIONS, "north owns all again")
         self._until_day(self._calendar.west_joins)
 

@@ -149,8 +149,8 @@ def _names(topics: Iterable[object]) -> tuple[str, ...]:
     for each in given:
         if isinstance(each, TopicPartition):
             raise ConfigError(
-                f"{each} cannot be assigned by hand: the group of a region gives partitions out "
-                "and moves them. Name topics, or a pattern"
+                f"{each} cannot be assigned manually: the group of a region assigns partitions "
+                "and moves them. Give topics or a pattern"
             )
     return arguments.topics(given)
 
@@ -163,8 +163,8 @@ def _check_client(client: Mapping[str, object]) -> None:
             )
     if client.get("allow_auto_create_topics"):
         raise ConfigError(
-            "allow_auto_create_topics cannot be set: no client of a region creates topics, as a "
-            "deleted source topic would seem to be empty. Create the topics beforehand"
+            "allow_auto_create_topics cannot be set: no client of a region creates topics: a "
+            "deleted source topic would look empty. Create the topics beforehand"
         )
 
 
@@ -258,7 +258,7 @@ class RegionConsumer:
             LocalProtocolError: `run` was called before.
         """
         if self._thread is not None:
-            raise LocalProtocolError("a RegionConsumer runs once; make another one")
+            raise LocalProtocolError("a RegionConsumer runs once; create another one")
         started = threading.Event()
         name = f"kohort-region-{self._config.operator}"
         self._thread = threading.Thread(target=self._events, args=(started,), name=name)
@@ -386,7 +386,7 @@ class AsyncRegionConsumer:
             LocalProtocolError: `run` was called before.
         """
         if self._worker is not None:
-            raise LocalProtocolError("an AsyncRegionConsumer runs once; make another one")
+            raise LocalProtocolError("an AsyncRegionConsumer runs once; create another one")
         self._worker = Worker(self._config, self._sink)
         if self._stop_asked:
             self._worker.close()

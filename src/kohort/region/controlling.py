@@ -143,7 +143,7 @@ class Controlling:
             )  # fmt: skip
         elif was_controller and not self._is_controller:
             log.info(
-                "region %s: this process is not the controller any more, epoch %d is of %.8s",
+                "region %s: this process is no longer the controller: epoch %d belongs to %.8s",
                 self._control.region, state.epoch, state.controller,
             )  # fmt: skip
         self.metrics.folded(state, now_ms())

@@ -73,7 +73,7 @@ async def check_creation(
         names = ", ".join(f"{each.client_id} on {each.host}" for each in members)
         raise RegionError(
             f"region {region} does not exist yet, and its group {group_id} has members: {names}. "
-            "Both would get a part of the partitions. If they are operators of a region, give this "
-            "one its name; else end them, or give this region a group_id of its own. A member that "
-            "was killed counts until its session has ended"
+            "Each would get part of the partitions. If they are operators of a region, give this "
+            "one its name; otherwise stop them, or give this region its own group_id. A member "
+            "that was killed counts until its session expires"
         )

@@ -417,7 +417,7 @@ class _Asking:
         if self._what == RESET or times <= 0:
             return ""
         why = f", the last time because {self._cause}" if self._cause else ""
-        return f" (it went back to checkpoint {state.completed} {times} times meanwhile{why})"
+        return f" (it was reset to checkpoint {state.completed} {times} times meanwhile{why})"
 
 
 def user() -> str:

@@ -44,13 +44,12 @@ def problem_of(operator: str, group_id: str) -> str:
     size = len(operator.encode())
     if len(operator) > OPERATOR_MAX or size > OPERATOR_BYTES_MAX:
         return (
-            f"the operator's name has {len(operator)} characters and {size} bytes, and the records "
-            f"of a region take {OPERATOR_MAX} characters and {OPERATOR_BYTES_MAX} bytes"
+            f"the operator's name has {len(operator)} characters and {size} bytes, and a region "
+            f"allows at most {OPERATOR_MAX} characters and {OPERATOR_BYTES_MAX} bytes"
         )
     if len(group_id) > GROUP_MAX:
         return (
-            f"the group id has {len(group_id)} characters, and the records of a region take "
-            f"{GROUP_MAX}"
+            f"the group id has {len(group_id)} characters, and a region allows at most {GROUP_MAX}"
         )
     return ""
 

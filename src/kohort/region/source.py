@@ -22,7 +22,7 @@ log = logging.getLogger("kohort.region")
 
 SOURCE_GONE = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_ID)
 _REMADE = (
-    "Records that were not read before are gone. Start the worker again: it reads the new topic "
+    "Records that were not read before are lost. Restart the worker: it reads the new topic "
     "from its beginning"
 )
 # How long all answers must lack a topic: a broker that has just started may not know it yet.
@@ -34,7 +34,7 @@ def told_missing(topic: str) -> str:
     """Return a message about a missing topic, and the remedy."""
     return (
         f"there is no topic {topic}, or this user may not see it, so it is not read: create "
-        "it, or give the workers its right name"
+        "it, or give the workers its correct name"
     )
 
 

@@ -87,8 +87,8 @@ def _check(value: object, at: str) -> None:
         raise ValueError(f"state{at} is {value!r}, which JSON does not have")
     elif value is not None and not isinstance(value, _SCALARS):
         raise TypeError(
-            f"state{at} is a {type(value).__name__}, which would not come back as one. State is "
-            "made of dict, list, str, int, float, bool and None"
+            f"state{at} is a {type(value).__name__}, which would be loaded as another type. State "
+            "is made of dict, list, str, int, float, bool and None"
         )
 
 
@@ -97,7 +97,7 @@ def _check_keys(values: dict[Any, object]) -> None:
     if odd:
         raise TypeError(
             f"the state has the key {odd[0]!r} of type {type(odd[0]).__name__}. Keys must be "
-            "texts: it would come back as a text, and so as another key"
+            "texts: it would be loaded as a text, which is another key"
         )
 
 
@@ -109,8 +109,8 @@ def check_size(partition: RegionPartition | str, state: bytes) -> None:
     """
     if len(state) > PARTITION_BYTES_MAX:
         raise StateLimitError(
-            f"the state of {partition} has {len(state)} bytes, and a region takes "
-            f"{PARTITION_BYTES_MAX} a partition. Keep less in it, or spread the topic over more "
+            f"the state of {partition} has {len(state)} bytes, and a region allows "
+            f"{PARTITION_BYTES_MAX} per partition. Keep less in it, or spread the topic over more "
             "partitions"
         )
 

@@ -345,7 +345,7 @@ class Work:
         if whole > ALL_BYTES_MAX:
             raise StateLimitError(
                 f"the states of {len(stored)} partitions have {whole} bytes together, and a "
-                f"region takes {ALL_BYTES_MAX} in one operator"
+                f"region allows {ALL_BYTES_MAX} in one operator"
             )
         return {p: state for p, state in stored.items() if state != self._open[p].stored}
 

@@ -118,9 +118,9 @@ async def _check_exists(admin: AsyncAdminClient, group: GroupDescription) -> Non
             f"there is no stream application {application!r}: no topic {topic}, {MAY_BE_HIDDEN}"
         )
     raise MissingTopicError(
-        f"topic {topic} is gone, although {len(group.members)} members of {application} run: it was"
-        " deleted. They go on, but what becomes of their tasks is not known. Start all of them"
-        " again: one makes the topic, and state on disk is dropped and replayed"
+        f"topic {topic} was deleted while {len(group.members)} members of {application} ran"
+        ". They continue, but the state of their tasks is unknown. Restart all of"
+        " them: one recreates the topic, and state on disk is dropped and replayed"
     )
 
 
@@ -232,7 +232,7 @@ def _named(group: GroupDescription, name: str) -> str:
 def _check_others(group: GroupDescription, member: str) -> None:
     if len(group.members) == 1:
         raise StreamsError(
-            f"member {member} is the only one of {group.group_id}: no other one can learn its"
+            f"member {member} is the only one of {group.group_id}: no other member can learn its"
             " tasks. Start another instance first; to stop the application, send SIGTERM to the"
             " process instead"
         )
@@ -250,6 +250,6 @@ async def _until_gone(
                 await asyncio.sleep(_AGAIN_S)
     except TimeoutError:
         raise StreamsError(
-            f"member {member} of {application} has not left within {timeout_s:g} s; it goes on"
+            f"member {member} of {application} has not left within {timeout_s:g} s; it is still"
             " leaving: others may still be learning its tasks (kohort streams status)"
         ) from None

@@ -147,7 +147,7 @@ class QueryServer:
         """Redirect to the owner, once: two outdated instances must not redirect to each other."""
         is_own = error.url == self.url
         if not error.url or is_own or _SENT_ON in request.query_params:
-            return _error(503, f"{error}; ask again soon")
+            return _error(503, f"{error}; retry soon")
         asked = urlencode([*request.query_params.multi_items(), (_SENT_ON, "true")])
         place = f"{error.url.rstrip('/')}{request.url.path}?{asked}"
         return _error(307, str(error), {"Location": place})
@@ -199,7 +199,7 @@ def _plain_key(serde: AnySerde, asked: Mapping[str, str]) -> Anything:
     except _BadQuery:
         raise
     except Exception as error:
-        raise _BadQuery(f"no key of serde {serde.name}: {error}") from error
+        raise _BadQuery(f"not a key of serde {serde.name}: {error}") from error
     return key
 
 

@@ -82,16 +82,16 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
         """
         for name, least in _RANGES.items():
             if getattr(self, name) < least:
-                raise ConfigError(f"{name} = {getattr(self, name)!r}, must be {least} at least")
+                raise ConfigError(f"{name} = {getattr(self, name)!r}, must be at least {least}")
         if self.protocol_type not in ("consumer", "stream"):
             raise ConfigError(
                 f'protocol_type = {self.protocol_type!r}, must be "consumer" or "stream"'
             )
         if self.workers > WORKERS_MAX:
-            raise ConfigError(f"workers = {self.workers!r}, must be {WORKERS_MAX} at most")
+            raise ConfigError(f"workers = {self.workers!r}, must be at most {WORKERS_MAX}")
         if self.learner_records_per_s is not None and self.learner_records_per_s < 1:
             raise ConfigError(
-                f"learner_records_per_s = {self.learner_records_per_s!r}, must be 1 at least"
+                f"learner_records_per_s = {self.learner_records_per_s!r}, must be at least 1"
             )
         if self.query_listen is not None:
             address_of(self.query_listen)

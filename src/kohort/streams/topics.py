@@ -117,7 +117,7 @@ async def _inputs(
     if missing:
         raise MissingTopicError(
             f"{application.name} reads topics that do not exist: {', '.join(missing)}. Create them"
-            " with the number of partitions that the application is to have tasks"
+            " with as many partitions as the application should have tasks"
         )
     unwritable = sorted(application.outputs - application.repartitions.keys() - present)
     if unwritable:
@@ -143,7 +143,8 @@ def _check_copartitioned(application: Application, number: int, found: Mapping[s
     shown = ", ".join(f"{topic} has {count}" for topic, count in sorted(found.items()))
     raise NotCoPartitionedError(
         f"sub-topology {number} of {application.name} reads topics that must have the same number"
-        f" of partitions: {shown}. Create them with the same, or repartition one in the application"
+        f" of partitions: {shown}. Create them with equal numbers, or repartition one in the"
+        " application"
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kohort import Producer
 from kohort.broker import EmbeddedBroker, Security
-from kohort.broker.net.connection import NEWCOMER_BYTES
+from kohort.broker.net.connection import UNAUTHENTICATED_BYTES
 from kohort.broker.net.receiver import STAGING_BYTES, FrameReceiver
 from kohort.wire.codec.limits import DEFAULT_LIMITS
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -132,11 +132,11 @@ def test_a_client_without_tls_is_named(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_one_costs_no_more_than_is_documented() -> None:
-    receiver = FrameReceiver(UNAUTHENTICATED, NEWCOMER_BYTES)
-    assert len(receiver.space()) == NEWCOMER_BYTES
+    receiver = FrameReceiver(UNAUTHENTICATED, UNAUTHENTICATED_BYTES)
+    assert len(receiver.space()) == UNAUTHENTICATED_BYTES
     receiver.space()[:8] = struct.pack(">ii", UNAUTHENTICATED, 0)
     assert receiver.received(8) == []
-    assert len(receiver.space()) <= 2 * NEWCOMER_BYTES
+    assert len(receiver.space()) <= 2 * UNAUTHENTICATED_BYTES
     got = 4
     while got < UNAUTHENTICATED - 1:
         count = min(len(receiver.space()), UNAUTHENTICATED - 1 - got)
@@ -146,7 +146,7 @@ def test_one_costs_no_more_than_is_documented() -> None:
 
 
 def test_a_frame_that_has_begun_is_kept_when_there_is_more_room() -> None:
-    receiver = FrameReceiver(UNAUTHENTICATED, NEWCOMER_BYTES)
+    receiver = FrameReceiver(UNAUTHENTICATED, UNAUTHENTICATED_BYTES)
     view = receiver.space()
     view[:6] = struct.pack(">i", 5) + b"ab"
     assert receiver.received(6) == []

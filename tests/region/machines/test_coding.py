@@ -135,14 +135,14 @@ def test_a_record_of_format_1_has_no_later_fields() -> None:
         (None, b"{}", "no key"),
         (b"claim/a", b"{}", "is not kind/writer/id"),
         (b"parade/a.1/1", b'{"v":1}', "no record is called 'parade'"),
-        (b"claim/a.1/1", b"[]", "no JSON object"),
+        (b"claim/a.1/1", b"[]", "not a JSON object"),
         (b"claim/a.1/1", b'{"v":1,"v":1}', "appears twice"),
-        (b"claim/a.1/1", b'{"v":1.5}', "no integer"),
+        (b"claim/a.1/1", b'{"v":1.5}', "not an integer"),
         (b"claim/a.1/1", b'{"seq":1}', "no format version"),
         (b"claim/a.1/1", b'{"v":true}', "no format version"),
         (b"claim/a.1/1", b'{"v":1}', "fields missing or unknown: operator, partitions, seq"),
-        (b"claim/a.1/1", b"[" * 100_000, "no JSON"),
-        (b"claim/a.1/1", b'{"v":' + b"9" * 5_000 + b"}", "no JSON"),
+        (b"claim/a.1/1", b"[" * 100_000, "not JSON"),
+        (b"claim/a.1/1", b'{"v":' + b"9" * 5_000 + b"}", "not JSON"),
     ],
 )
 def test_what_is_wrong_is_said(key: bytes | None, value: bytes, says: str) -> None:

@@ -224,7 +224,7 @@ WRONG: list[tuple[Callable[[App], object], str]] = [
     (lambda app: app.topic("in", key=float, value=int), "is not a serde"),
     (lambda app: app.topic("in", key=(str, 3), value=int), "is not a serde"),  # type: ignore[arg-type]  # on purpose
     (lambda app: app.topic("in/put", key=str, value=int), "no topic can have the name"),
-    (lambda app: [_numbers(app), _numbers(app)], "topic in is read already: keep the stream"),
+    (lambda app: [_numbers(app), _numbers(app)], "topic in is already read: keep the stream"),
     (lambda app: _numbers(app).count(name="a").stream().count(name="a"), "two steps have the name"),
     (lambda app: _numbers(app).count(name="a b"), "a count step cannot have the name 'a b'"),
     (lambda app: _numbers(app).map(_sum).to("out"), "to-2 needs the serde of its values"),
@@ -233,8 +233,8 @@ WRONG: list[tuple[Callable[[App], object], str]] = [
     (lambda app: _numbers(app).map(_sum).window(1, 0).reduce(max), "window-2 needs the serde"),
     (lambda app: _numbers(app).map(_sum).key_by(_text, key=str), "key-by-2 needs the serde"),
     (lambda app: _numbers(app).key_by(_text, key=str, partitions=0), "partitions=0 is less than 1"),
-    (lambda app: _numbers(app).window(0, 0), "a window of 0 ms with 0 ms of grace is not possible"),
-    (lambda app: _numbers(app).window(1, -1), "is not possible"),
+    (lambda app: _numbers(app).window(0, 0), "a window of 0 ms with 0 ms of grace is invalid"),
+    (lambda app: _numbers(app).window(1, -1), "is invalid"),
     (lambda app: _numbers(app).window(1, 0, emit="never"), "neither"),  # type: ignore[arg-type]  # on purpose
     (lambda app: _joined_with(app, App("app")), "belongs to another App"),
     (lambda app: _joined_with(app, app, key=bytes), "keys are str on one side and bytes"),

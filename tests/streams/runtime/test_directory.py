@@ -143,7 +143,7 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
 def test_a_store_is_opened_once(tmp_path: Path) -> None:
     with TaskDirectory(tmp_path, "app", TASK) as directory:
         directory.open_store("counts")
-        with pytest.raises(StateInUseError, match="open already"):
+        with pytest.raises(StateInUseError, match="already open"):
             directory.open_store("counts")
         with pytest.raises(StateInUseError, match="cannot be dropped"):
             directory.drop_store("counts", "a test wants it")

@@ -112,7 +112,7 @@ def test_offsets_do_not_go_back() -> None:
 
 def test_a_record_of_another_task_is_refused() -> None:
     task = two_inputs()
-    with pytest.raises(LocalProtocolError, match="in-3@0 is not of this task"):
+    with pytest.raises(LocalProtocolError, match="in-3@0 does not belong to this task"):
         task.process(record(0, at=TopicPartition("in", 3)))
 
 
@@ -216,7 +216,7 @@ def test_a_dead_letter_is_the_record_and_what_went_wrong() -> None:
 def test_a_serializer_that_raises_is_an_error_of_its_step() -> None:
     app = App("app")
     app.topic("in", key=str, value=str).to("out", value=int)  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(RecordFailedError, match=r"the step to-1 failed .*an integer is wanted"):
+    with pytest.raises(RecordFailedError, match=r"the step to-1 failed .*expected an integer"):
         task_of(app).process(record(0))
 
 
@@ -235,7 +235,7 @@ def test_a_store_that_fails_is_not_the_fault_of_a_record() -> None:
 
 
 def test_settings_of_errors_that_cannot_be_are_refused() -> None:
-    with pytest.raises(BuildError, match="none of stop, skip, dead-letter"):
+    with pytest.raises(BuildError, match="not one of stop, skip, dead-letter"):
         App("app", on_error="ignore")  # type: ignore[arg-type]  # what the test is about
     with pytest.raises(BuildError, match='is for on_error="dead-letter"'):
         App("app", dead_letter_topic="letters")

@@ -22,7 +22,7 @@ Answer: TypeAlias = "list[Buffer] | None"
 Serve: TypeAlias = Callable[[memoryview, str], "Answer | Awaitable[Answer]"]
 
 # Size of the buffer for small frames until the client has authenticated.
-NEWCOMER_BYTES = 4 * 1024
+UNAUTHENTICATED_BYTES = 4 * 1024
 # A client may pipeline this many requests; later ones stay in the socket.
 _MAX_WAITING = 32
 # After this many requests other connections get their turn: no client may delay the others.
@@ -43,7 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         serve: Serve,
         open_connections: set[Connection],
         limits: Limits,
-        newcomers: UnauthenticatedConnections | None = None,
+        unauthenticated: UnauthenticatedConnections | None = None,
     ) -> None:
         """Create the protocol of a new connection.
 
@@ -52,19 +52,19 @@ class Connection(asyncio.BufferedProtocol):
                 address, now or later; None if there is no response.
             open_connections: The set that the connection adds itself to while it is open.
             limits: Bounds on incoming requests.
-            newcomers: The connections that have yet to authenticate, which this one is added to;
+            unauthenticated: The connections that have yet to authenticate; this one is added;
                 None if clients need not authenticate.
         """
         self._serve = serve
         self._open = open_connections
         self._limits = limits
-        self._newcomers = newcomers
+        self._unauthenticated = unauthenticated
         self._receiver = (
             FrameReceiver(limits.max_frame_bytes)
-            if newcomers is None
-            else FrameReceiver(limits.max_unauthenticated_frame_bytes, NEWCOMER_BYTES)
+            if unauthenticated is None
+            else FrameReceiver(limits.max_unauthenticated_frame_bytes, UNAUTHENTICATED_BYTES)
         )
-        self._max_waiting = _MAX_WAITING if newcomers is None else 1
+        self._max_waiting = _MAX_WAITING if unauthenticated is None else 1
         self._below: asyncio.Transport | None = None
         self._waiting: deque[memoryview] = deque()
         self._unsent: deque[memoryview] = deque()
@@ -83,16 +83,16 @@ class Connection(asyncio.BufferedProtocol):
         """Register as open; with TLS, `transport` is the one below it."""
         self._below = transport
         self._open.add(self)
-        if self._newcomers is not None:
-            self._newcomers.enter(self)
+        if self._unauthenticated is not None:
+            self._unauthenticated.enter(self)
         self._touch()
 
     def authenticated(self) -> None:
         """Lift the limits on unauthenticated clients."""
-        if self._newcomers is None:
+        if self._unauthenticated is None:
             return
-        self._newcomers.leave(self)
-        self._newcomers, self._max_waiting = None, _MAX_WAITING
+        self._unauthenticated.leave(self)
+        self._unauthenticated, self._max_waiting = None, _MAX_WAITING
         self._receiver.widen(self._limits.max_frame_bytes)
 
     # ------------------------------------------------------------------------- from asyncio
@@ -141,8 +141,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # any cause
         """Cancel what is pending and release the buffers."""
         self._open.discard(self)
-        if self._newcomers is not None:
-            self._newcomers.leave(self)
+        if self._unauthenticated is not None:
+            self._unauthenticated.leave(self)
         self._waiting.clear()
         self._unsent.clear()
         self._transport = self._below = None
@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: BaseException) -> None:
         """Close after a protocol error of the client or a failure here."""
-        warn = logger.warning if self._newcomers is None else self._newcomers.log.warning
+        warn = logger.warning if self._unauthenticated is None else self._unauthenticated.log.warning
         if isinstance(error, DisconnectError):
             logger.info("closing the connection of %s: an injected fault", self.host)
         elif isinstance(error, ForeignProtocolError):

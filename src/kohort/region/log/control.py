@@ -192,7 +192,7 @@ class ControlLog:
                 raise ControlTopicError(
                     f"{self.topic} is missing, but {states} exists: the control topic was "
                     f"deleted, {LOST}. To use this name again, delete {states} as well; "
-                    "an output of its own is needed all the same"
+                    "it also needs a new output"
                 )
             await asyncio.sleep(_AGAIN_S)
             topics = await admin.list_topics()
@@ -288,7 +288,7 @@ class ControlLog:
         """Return the error to raise if the topic is no longer the one that was opened."""
         if error.code == ErrorCode.INVALID_TIMESTAMP:
             return ControlTopicError(
-                f"{self.topic} takes no record of this process, whose clock is too far from the "
+                f"{self.topic} takes no records of this process, whose clock is too far from the "
                 f"brokers' ({error}). Set the clock of this machine, or give the topic "
                 "message.timestamp.type=LogAppendTime, which this version sets in new topics"
             )
@@ -441,7 +441,7 @@ class ControlLog:
         except KafkaError as error:
             if not error.retriable:
                 raise self._named(error) from error
-            log.warning("region %s: an append ended with %s; reads the log", self.region, error)
+            log.warning("region %s: an append ended with %s; reading the log", self.region, error)
             return await self._end_for_sure()
         return max(each.offset for each in placed) + 1
 

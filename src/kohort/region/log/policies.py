@@ -72,7 +72,7 @@ def _tell(region: str, topic: str, policy: str) -> None:
     log.warning(
         "region %s: %s now has cleanup.policy=%s, and must have %s: brokers will delete its "
         "records by age or size, and with them positions and states that the region needs. Nothing "
-        "is lost so far, and workers go on; but none can start. Set cleanup.policy=%s again soon",
+        "is lost so far. Workers continue, but none can start. Set cleanup.policy=%s again soon",
         region, topic, policy, COMPACTED, COMPACTED,
     )  # fmt: skip
 
@@ -92,12 +92,12 @@ async def check_topic(admin: AsyncAdminClient, topic: str) -> None:
     if count != 1:
         raise ControlTopicError(
             f"{topic} has {count} partitions and must have one: the order of a region's records "
-            "is the order of one log. Delete it and let kohort make it"
+            "is the order of one log. Delete it and let kohort create it"
         )
     if not keeps_all(policy):
         raise ControlTopicError(
             f"{topic} has cleanup.policy={policy} and must have compact: the state of a region "
             "would be deleted. If the policy was changed, set it back. If the region worked "
             "before, the topic was deleted and another client recreated it by asking for it: "
-            f"{LOST}. If it never did, delete the topic and let kohort make it"
+            f"{LOST}. If it never did, delete the topic and let kohort create it"
         )

@@ -103,9 +103,9 @@ def _loaded(value: bytes) -> dict[str, _Json]:
     try:
         said = json.loads(value.decode(), object_pairs_hook=_no_doubles, parse_float=_refused)
     except (ValueError, RecursionError) as error:
-        raise RegionRecordError(f"the value is no JSON: {str(error)[:80]}") from None
+        raise RegionRecordError(f"the value is not JSON: {str(error)[:80]}") from None
     if not isinstance(said, dict):
-        raise RegionRecordError("the value is no JSON object")
+        raise RegionRecordError("the value is not a JSON object")
     return said
 
 
@@ -117,7 +117,7 @@ def _no_doubles(pairs: list[tuple[str, _Json]]) -> dict[str, _Json]:
 
 
 def _refused(text: str) -> _Json:
-    raise ValueError(f"{text[:20]} is no integer")
+    raise ValueError(f"{text[:20]} is not an integer")
 
 
 def _record(kind: type[RegionRecord], said: dict[str, _Json], version: int) -> RegionRecord:

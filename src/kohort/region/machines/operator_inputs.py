@@ -286,8 +286,8 @@ def _why_evicted(decision: OperatorDecision) -> str:
     """Describe why the controller evicted the operator, and the remedy."""
     why = decision.evicted or "the log no longer says why"
     return (
-        f"the controller evicted it: {why}. What it processed since {_last(decision)} is processed "
-        "again. Start it again. If this is repeated: if its process was stopped or had no time for "
+        f"the controller evicted it: {why}. Records since {_last(decision)} are processed "
+        "again. Restart it. If this happens again: if its process was stopped or too busy for "
         "heartbeats, give it a longer session_timeout_ms (in a KIP-848 group the broker has it: "
         "group.consumer.session.timeout.ms); if its function took too long, make it faster, or "
         "create the region with a longer reset_timeout_ms"
@@ -365,8 +365,8 @@ def _not_handed_over(decision: OperatorDecision, partitions: Partitions) -> str:
     since = _last(decision)
     return (
         f"{shown} could not be handed over with a checkpoint in time (drain_timeout_ms is {limit}; "
-        f"the region: {what_it_waits_for(folded)}). What was processed since {since} is in no "
-        "checkpoint, and the next owner processes it again"
+        f"the region: {what_it_waits_for(folded)}). Records processed since {since} are in no "
+        "checkpoint, and the next owner processes them again"
     )
 
 

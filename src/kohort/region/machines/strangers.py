@@ -41,6 +41,6 @@ def told_stranger(member: GroupMember) -> str:
     """Describe the member, its effect on the region, and the remedy."""
     return (
         f"{member.client_id} on {member.host} is in the group but not an operator of the region, "
-        "which does not get the records of its partitions: end it, or give it "
+        "which does not get the records of its partitions: stop it, or give it "
         "another group.id"
     )

@@ -168,7 +168,7 @@ class DeltaPublisher:
             return DeltaTable(self._storage.uri, storage_options=dict(self._storage.options))
         except TableNotFoundError as error:
             where = self._storage.uri
-            raise SinkError(f"{where} has no transaction log any more: {error}") from error
+            raise SinkError(f"{where} no longer has a transaction log: {error}") from error
 
     def _check_table(self, table: DeltaTable) -> None:
         uri = self._storage.uri

@@ -41,7 +41,7 @@ def _check_row(row: object, names: frozenset[str] | None) -> None:
     unknown = sorted(map(str, row.keys() - names)) if names is not None else []
     if unknown:
         raise ValueError(
-            f"a row has the field {unknown[0]!r}, which is no column of the sink's schema: "
+            f"a row has the field {unknown[0]!r}, which is not a column of the sink's schema: "
             f"{', '.join(sorted(names or ()))}"
         )
 

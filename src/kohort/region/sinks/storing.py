@@ -22,8 +22,8 @@ def storing(place: object) -> Iterator[None]:
         yield
     except OSError as error:
         raise SinkError(
-            f"output cannot be stored in {place}: {one_line(error)}. This operator ends; what it "
-            "has processed since the last checkpoint is processed again"
+            f"output cannot be stored in {place}: {one_line(error)}. This operator stops; records "
+            "processed since the last checkpoint are processed again"
         ) from error
 
 

@@ -70,7 +70,7 @@ class App:
         self, name: str, *, on_error: OnError = "stop", dead_letter_topic: str | None = None
     ) -> None:
         if on_error not in _ON_ERROR:
-            raise BuildError(f"on_error={on_error!r} is none of {', '.join(_ON_ERROR)}")
+            raise BuildError(f"on_error={on_error!r} is not one of {', '.join(_ON_ERROR)}")
         if dead_letter_topic is not None and on_error != "dead-letter":
             raise BuildError('dead_letter_topic is for on_error="dead-letter"')
         self.name = check_name("an application", name)
@@ -95,7 +95,7 @@ class App:
         """
         if check_topic(name) in self._topics:
             raise BuildError(
-                f"topic {name} is read already: keep the stream that app.topic() returned in a"
+                f"topic {name} is already read: keep the stream that app.topic() returned in a"
                 " variable and use it twice"
             )
         self._topics.add(name)
@@ -174,7 +174,7 @@ class App:
         """
         if self._running is not None:
             raise LocalProtocolError(
-                f"{self.name} is running already; for more in one process use app.instance()"
+                f"{self.name} is already running; to run more in one process, use app.instance()"
             )
         instance = self._running = self.instance(**settings)
         try:

@@ -265,9 +265,7 @@ class Stream(Generic[K, V]):
             BuildError: A time is out of range.
         """
         if size_ms < 1 or grace_ms < 0:
-            raise BuildError(
-                f"a window of {size_ms} ms with {grace_ms} ms of grace is not possible"
-            )
+            raise BuildError(f"a window of {size_ms} ms with {grace_ms} ms of grace is invalid")
         if emit not in ("update", "final"):
             raise BuildError(f'emit={emit!r} is neither "update" nor "final"')
         span = Span(size_ms, grace_ms, emit == "final")

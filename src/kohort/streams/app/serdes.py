@@ -48,19 +48,19 @@ Type checkers infer more from a type, `JSON` or another serde than from a name.
 
 def _bytes(value: bytes) -> bytes:
     if type(value) is not bytes:
-        raise TypeError(f"bytes are wanted, not {type(value).__name__}")
+        raise TypeError(f"expected bytes, not {type(value).__name__}")
     return value
 
 
 def _from_str(value: str) -> bytes:
     if not isinstance(value, str):
-        raise TypeError(f"a string is wanted, not {type(value).__name__}")
+        raise TypeError(f"expected a string, not {type(value).__name__}")
     return value.encode()
 
 
 def _from_int(value: int) -> bytes:
     if type(value) is not int:
-        raise TypeError(f"an integer is wanted, not {type(value).__name__}")
+        raise TypeError(f"expected an integer, not {type(value).__name__}")
     return value.to_bytes(8, "big", signed=True)
 
 
@@ -81,7 +81,7 @@ def _to_json(data: bytes) -> object:
 
 
 def _no_json(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 BYTES: Serde[bytes] = Serde("bytes", _bytes, _bytes)

@@ -72,15 +72,15 @@ class LearnerSettings(Struct, frozen=True, kw_only=True):
         checks = {
             "handover": (self.handover in _HANDOVERS, '"until-grant" or "draft"'),
             "rollout": (self.rollout in set(Rollout), "a Rollout"),
-            "acceptable_recovery_lag": (self.acceptable_recovery_lag >= 0, "0 at least"),
-            "max_warmup_learners": (warmups is None or warmups >= 1, "1 at least, or None"),
-            "num_standby_replicas": (self.num_standby_replicas >= 0, "0 at least"),
+            "acceptable_recovery_lag": (self.acceptable_recovery_lag >= 0, "at least 0"),
+            "max_warmup_learners": (warmups is None or warmups >= 1, "at least 1, or None"),
+            "num_standby_replicas": (self.num_standby_replicas >= 0, "at least 0"),
             "stream_imbalance_percentage": (
                 0 <= self.stream_imbalance_percentage <= 1,
                 "from 0 to 1 (0.2 is 20 %)",
             ),
-            "scale_down_timeout_ms": (timeout is None or timeout >= 0, "0 at least, or None"),
-            "rack_aware_assignment_tags": (len(tags) <= TAGS_MAX, f"{TAGS_MAX} tags at most"),
+            "scale_down_timeout_ms": (timeout is None or timeout >= 0, "at least 0, or None"),
+            "rack_aware_assignment_tags": (len(tags) <= TAGS_MAX, f"at most {TAGS_MAX} tags"),
         }
         for name, (is_right, must) in checks.items():
             if not is_right:

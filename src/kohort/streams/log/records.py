@@ -214,7 +214,7 @@ def fold(state: ControlState, key: bytes | None, value: bytes | None) -> Control
     try:
         record = _DECODER.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ControlRecordError(f"no control record: {error}") from None
+        raise ControlRecordError(f"not a control record: {error}") from None
     if key != key_of(record) or not _is_in_range(record):
         raise ControlRecordError(f"a control record under the key of another one: {key[:40]!r}")
     return state.with_record(record)

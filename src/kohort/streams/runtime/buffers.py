@@ -88,7 +88,7 @@ class Buffers:
             if record.offset <= last:
                 raise LocalProtocolError(
                     f"{partition.topic}-{partition.partition}: offset {record.offset} was added"
-                    f" after {last}; to read a partition again, close the task and make a new one"
+                    f" after {last}; to read a partition again, close the task and create a new one"
                 )
             last = record.offset
         self._last[partition] = last

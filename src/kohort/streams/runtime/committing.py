@@ -137,8 +137,8 @@ class Commits:
         if is_over and not self._was_over:
             log.warning(
                 "%s: the coordinator has not answered for session.timeout.ms, so tasks may have"
-                " other owners by now; until it answers, nothing is committed or written to"
-                " changelogs. If they have, records since the last commit are processed again",
+                " other owners; until it answers, nothing is committed or written to"
+                " changelogs. If so, records since the last commit are processed again",
                 self._application,
             )
         self._was_over = is_over
@@ -263,11 +263,11 @@ def _check_goes_on(application: str, held: Held, partition: TopicPartition, offs
 def input_changed(application: str, error: KohortError) -> InputChangedError:
     """Return the error of a task whose input topic has changed."""
     changed = InputChangedError(
-        f"{error}. The topic was deleted, recreated, or has lost its end, so the positions of the"
-        " task and of the group do not belong to it. To read it from its start without the former"
+        f"{error}. The topic was deleted, recreated or truncated, so the positions of the"
+        " task and of the group are not valid in it. To read it from its start without the old"
         " state, stop all instances and reset the application (kohort streams reset"
-        f" {application}). An instance that only starts again keeps the state, and goes on at the"
-        " committed offset if the topic has it, else at its start"
+        f" {application}). An instance that is only restarted keeps the state, and continues at the"
+        " committed offset if the topic has it, or else at its start"
     )
     changed.__cause__ = error
     return changed

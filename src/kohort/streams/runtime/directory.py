@@ -122,7 +122,7 @@ class TaskDirectory:
         """
         check_name("a store", name)
         if name in self._stores:
-            raise StateInUseError(f"store {name} of {self.path} is open already")
+            raise StateInUseError(f"store {name} of {self.path} is already open")
         if kind == "memory":
             store: Store = MemoryStore(name)
         elif kind == "rocksdb":
@@ -221,7 +221,7 @@ class TaskDirectory:
 
         database = self._database(name)
         if database.exists() and name not in self._offsets:
-            self.drop_store(name, "there is no checkpoint of it")
+            self.drop_store(name, "it has no checkpoint")
         try:
             with self._naming("made"):
                 database.parent.mkdir(exist_ok=True)

@@ -63,7 +63,7 @@ class TopicWatch:
         if passed_over and passed_over != self._unread:
             log.warning(
                 "%s: %s are not read until the topics that are read together with them have as many"
-                " partitions: add those",
+                " partitions: add the missing ones",
                 application.name,
                 ", ".join(passed_over),
             )

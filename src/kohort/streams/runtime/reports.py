@@ -111,7 +111,7 @@ class Reports:
         owner's. This member's claim tells the group.
         """
         log.error(
-            "%s: task %s cannot be learned or followed here; its owner goes on, and others may"
+            "%s: task %s cannot be learned or followed here; its owner continues, and others may"
             " learn it. Remove the cause and restart this instance",
             self._name,
             task,
@@ -172,7 +172,7 @@ class Reports:
         """Log why a task gets no final commit, unless that was already logged."""
         if held.is_torn and held.error is None:
             log.warning(
-                "%s: the run was cancelled or broken off while task %s processed a record or sent"
+                "%s: the run was cancelled or interrupted while task %s processed a record or sent"
                 " its output; it is given up without a commit, and its records since the last one"
                 " are processed again",
                 self._name,

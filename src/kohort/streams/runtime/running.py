@@ -298,8 +298,8 @@ class StreamsInstance:
                 raise
             self._closing_s = _LATE_CLOSING_S
             log.warning(
-                "%s: stopped %g s ago, and has not ended: %s. This is cancelled; records that were"
-                " not committed are processed again",
+                "%s: was stopped %g s ago and has not ended: %s. This is cancelled; records that"
+                " were not committed are processed again",
                 self._application.name,
                 _BREAK_OFF_S,
                 ", ".join(self._turns.hanging) or "a poll or a commit waits for brokers",

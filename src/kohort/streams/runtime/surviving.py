@@ -50,5 +50,5 @@ async def answered(what: str, ask: Callable[[], Awaitable[T]]) -> T:
         except KohortError as error:
             if not may_go_on(error):
                 raise
-            log.warning("%s waits for brokers: %s; asking again", what, error)
+            log.warning("%s waits for brokers: %s; retrying", what, error)
         await asyncio.sleep(AGAIN_S)

@@ -237,12 +237,12 @@ class StreamTask:
     def _begin(self, record: InputRecord) -> None:
         if self._is_broken:
             raise LocalProtocolError(
-                "the task has failed: close it, restore its stores and make a new one"
+                "the task has failed: close it, restore its stores and create a new one"
             )
         if self._record is not None:
             raise LocalProtocolError(f"{_place(self._record)} is not done yet: await it")
         if record.topic not in self._entries or record.partition != self._partition:
-            raise LocalProtocolError(f"{_place(record)} is not of this task")
+            raise LocalProtocolError(f"{_place(record)} does not belong to this task")
         self._record = record
         self._first_output = len(self.outputs)
         for store in self._open:

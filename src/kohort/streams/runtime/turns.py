@@ -129,7 +129,7 @@ async def _end(awaited: Iterable[asyncio.Task[None]]) -> None:
             each.cancel()
         _, pending = await asyncio.wait(jobs, timeout=_ENDING_S)
         if pending:
-            log.warning("%d functions go on although they were cancelled", len(pending))
+            log.warning("%d functions are still running although they were cancelled", len(pending))
 
 
 def _doing(held: Held) -> str:
