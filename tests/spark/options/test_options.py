@@ -264,7 +264,7 @@ def test_what_is_wrong_is_named(raw: dict[str, str], says: str) -> None:
         ({"kafka__group__id": "g", "endingOffsetsByTimestamp": '{"a":{"0":1}}'}, "has no end"),
         (
             {"kafka__group__id": "g", "assign": '{"a":[0]}', "groupMode": "member"},
-            "group gives",
+            "group assigns",
         ),
         ({"groupMode": "none", "exclusive": "true"}, "exclusive=true needs a group"),
         ({"groupMode": "none", "positions": "group"}, "positions=group needs a group"),

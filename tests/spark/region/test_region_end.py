@@ -120,7 +120,7 @@ def test_a_query_that_is_given_nothing_for_long_ends_with_a_warning(
     operator.session_s = 0.0
     with caplog.at_level(logging.WARNING):
         assert wait_for_batch(driver, operator) is None
-    assert "operator north ends without a partition: its group g has given it none" in caplog.text
+    assert "north ends without a partition: its group g has assigned it none" in caplog.text
 
 
 @pytest.mark.parametrize("after", [Discard(2), Stop(frozenset({HERE}))])

@@ -117,7 +117,7 @@ def test_topics_by_pattern(
     assert read(subscribePattern=f"\\Q{topic}\\E") == [(2, 0), (0, 0)]
     assert read(subscribePattern=f"(?i)^{topic.upper()}$") == [(2, 0)]
     assert read(subscribePattern="__consumer|__trans") == []
-    assert "reads nothing: no topic is there" in caplog.text
+    assert "reads nothing: no topic exists" in caplog.text
     with pytest.raises(OptionError, match=f"{other} is named, and is none of the topics that"):
         read(subscribePattern=f"^{topic}$", startingOffsets=by_partition(other, {0: 0}))
 

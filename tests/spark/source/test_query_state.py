@@ -47,10 +47,10 @@ def test_only_a_finished_batch_is_committed() -> None:
 
 def test_what_a_drain_waits_for_is_said() -> None:
     progress = started({P0: 5, P1: 5})
-    assert progress.undrained("") == "no batch is over yet"
+    assert progress.undrained("") == "no batch is finished yet"
     batch = progress.offer({P0: 9}, None)
     assert batch is not None
-    assert progress.undrained("") == "nothing has said yet that batch 1 is over"
+    assert progress.undrained("") == "batch 1 is not reported as finished yet"
     progress.boundary(batch)
     asked = "the group has not accepted the commit of t-0 at 9: "
     assert progress.undrained("") == f"{asked}it has not answered yet"

@@ -164,7 +164,7 @@ def test_a_null_topic_is_refused_before_its_batch_is_sent(bootstrap: str) -> Non
     batch = values(b"a", b"b", topic=pa.array([topic, None]))
     with pytest.raises(WriteError, match="the data contains a null topic: 1 of 2 rows") as caught:
         write_one(bootstrap, batch)
-    assert "0 rows of this task were acknowledged before" in str(caught.value)
+    assert "0 rows of this task were already acknowledged" in str(caught.value)
     assert stored(bootstrap, topic) == []
 
 
@@ -204,7 +204,7 @@ def test_what_was_acknowledged_before_an_error_is_counted(bootstrap: str) -> Non
         yield values(b"second")
         yield values(bytes(2_000_000))
 
-    with pytest.raises(WriteError, match=r"[12] rows of this task were acknowledged before"):
+    with pytest.raises(WriteError, match=r"[12] rows of this task were already acknowledged"):
         write(bootstrap, batches(), values(b""), topic=topic)
 
 
@@ -212,7 +212,7 @@ def test_what_is_on_its_way_at_an_error_is_counted_apart(bootstrap: str) -> None
     """A batch goes to two topics, of which the second has a name that Kafka does not allow."""
     topic = new_topic(bootstrap)
     batch = values(b"a", b"b", b"c", topic=pa.array([topic, topic, "not a topic"]))
-    counts = r"(\d+) rows of this .* stay in their topics(?:, and (\d+) were on their way)?"
+    counts = r"(\d+) rows of this .* stay in their topics(?:, and (\d+) were in flight)?"
     with pytest.raises(WriteError, match=r"cannot write to topic not a topic") as caught:
         write_one(bootstrap, batch)
     found = re.search(counts, str(caught.value))

@@ -225,7 +225,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: BaseException) -> None:
         """Close after a protocol error of the client or a failure here."""
-        warn = logger.warning if self._unauthenticated is None else self._unauthenticated.log.warning
+        warn = (
+            logger.warning if self._unauthenticated is None else self._unauthenticated.log.warning
+        )
         if isinstance(error, DisconnectError):
             logger.info("closing the connection of %s: an injected fault", self.host)
         elif isinstance(error, ForeignProtocolError):

@@ -53,10 +53,10 @@ def check_open_batch(history: History, choice: OpenBatch | None) -> None:
     raise CheckpointError(
         f"{history.location}: batch {batch} has begun (offsets/{batch}) and is not finished (no "
         f"commits/{batch}); its rows may be in the sink, all or some. Let the old query finish it "
-        "(trigger availableNow), or choose: --open-batch repeat runs the very same batch again "
+        "(trigger availableNow), or choose: --open-batch repeat runs the same batch again "
         "under its number, as Spark does after a crash; --open-batch drop forgets it, and its "
         "records come again in a batch with other bounds, which a sink that knows batches by their "
-        "number (files, delta) takes for the same one and may leave out"
+        "number (files, delta) takes for the same one and may skip"
     )
 
 
@@ -195,7 +195,7 @@ def added_to_the_group(group: GroupOffsets, conversion: Conversion) -> list[str]
     """
     return [
         f"the checkpoint does not have {place.topic}-{place.partition}, and the group has offset "
-        f"{at} for it: a query that reads it goes on from there"
+        f"{at} for it: a query that reads it continues from there"
         for place, at in sorted(group.offsets.items())
         if place not in conversion.positions
     ]

@@ -45,8 +45,8 @@ class CheckpointFiles:
         ours, theirs = f"{self._path}/", f"{target._path}/"
         if ours.startswith(theirs) or theirs.startswith(ours):
             raise CheckpointError(
-                f"{target.location} is not apart from {self.location}: give the copy a folder of "
-                "its own, or --in-place"
+                f"{target.location} overlaps {self.location}: give the copy a folder of "
+                "its own, or use --in-place"
             )
         if target._entries():
             raise CheckpointError(
@@ -86,7 +86,7 @@ class CheckpointFiles:
         new = sorted(str(name) for name, _, _ in self.look() - before)
         if new or self.look() != before:
             raise CheckpointError(
-                f"the query of {self.location} runs: it has just written "
+                f"the query of {self.location} is running: it has just written "
                 f"{', '.join(new[:3]) or 'there'}. Stop it first"
             )
 

@@ -407,7 +407,7 @@ def _at_rest(move: Move, origin: Origin) -> tuple[CheckpointFiles, Look, History
     history = read_history(files.location, files.store)
     if history.origin != origin:
         command = "export-checkpoint" if origin == "spark" else "import-checkpoint"
-        whose = "kohort's already" if origin == "spark" else "one of Spark's own source"
+        whose = "already kohort's" if origin == "spark" else "one of Spark's own source"
         raise CheckpointError(
             f"{history.location} is {whose}; the other way round is kohort spark {command}"
         )
@@ -447,8 +447,8 @@ def _checked(history: History, conversion: Conversion, first: Offsets, end: Offs
             )
         if at < first[place]:
             warnings.append(
-                f"{name} begins at {first[place]}, and the query goes on from {at}: what is "
-                "between was deleted before it was read; failOnDataLoss decides what the query does"
+                f"{name} begins at {first[place]}, and the query continues from {at}: records in "
+                "between were deleted unread; failOnDataLoss decides what the query does"
             )
     return replace(conversion, warnings=tuple(warnings))
 

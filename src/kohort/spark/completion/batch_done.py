@@ -108,7 +108,7 @@ class Completion:
             return True
         self.needs_message, self._is_silent = False, True
         log.warning(
-            "the listener of kohort.spark.install has said nothing of batch %d for %.0f s, so it "
+            "the listener of kohort.spark.install has not reported batch %d for %.0f s, so it "
             "is unknown whether a file sink has skipped it or the query keeps state. It is "
             "committed, unless the query shares its group. Call install(spark) with the session "
             "that starts the query",
@@ -141,5 +141,5 @@ class Completion:
         except CheckpointError as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                log.warning("%s. So Spark's next trigger tells that a batch is over", error)
+                log.warning("%s. So Spark's next trigger shows that a batch is finished", error)
             return False

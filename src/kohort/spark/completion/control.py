@@ -93,7 +93,7 @@ class Control:
             _remove_left_behind(self._application.parent)
         except (ControlError, OSError) as error:
             log.warning(
-                "%s. So kohort.spark.install cannot tell this query that a batch is over; set the "
+                "%s. So kohort.spark.install cannot report finished batches to this query; set the "
                 "option checkpointLocation, or TMPDIR to a directory of your own",
                 error,
             )
@@ -157,9 +157,9 @@ class Control:
         self._unreported = 0 if self.last_done() else self._unreported + 1
         if self._unreported == UNREPORTED_MAX:
             log.warning(
-                "%d batches are over, of which the listener of kohort.spark.install has said "
-                "nothing: it is one of another session. Call install(spark) with the session that "
-                "starts the query; until then a finished batch looks open until the next trigger",
+                "%d batches are finished, and the listener of kohort.spark.install has reported "
+                "none of them: it belongs to another session. Call install(spark) with the session "
+                "that starts the query; until then a batch looks open until the next trigger",
                 UNREPORTED_MAX,
             )
 

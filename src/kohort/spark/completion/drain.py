@@ -205,7 +205,7 @@ def _refuse_other_sources(query: StreamingQuery) -> None:
     progress = query.lastProgress
     if progress is not None and progress.sources and not source_reports(progress):
         raise DrainError(
-            f"{query.name or query.id} reads from no kohort source, so there is nothing to drain; "
+            f"{query.name or query.id} has no kohort source, so there is nothing to drain; "
             "it is stopped. Use query.stop() for it"
         )
 

@@ -200,8 +200,8 @@ def _explained(error: str) -> str:
     if not line.startswith("java.io.EOFException"):
         return line
     return (
-        f"{line}: a Python process that Spark had started for it is gone, perhaps killed for the "
-        "memory it took (the kernel's log tells); start the query again"
+        f"{line}: a Python process that Spark had started for it has ended, perhaps killed for the "
+        "memory it used (see the kernel's log); restart the query"
     )
 
 

@@ -152,8 +152,8 @@ class BatchListener(StreamingQueryListener):
             notify(sources_in(self._application), done)
         else:
             log.info(
-                "batch %d of %s was repeated from a checkpoint of an older version, which nothing "
-                "tells from others; its source learns of its end at the next trigger",
+                "batch %d of %s was repeated from a checkpoint of an older version and cannot be "
+                "identified; its source learns that it is finished at the next trigger",
                 progress.batchId,
                 progress.name or progress.id,
             )
@@ -257,5 +257,5 @@ def _refuse_connect(spark: SparkSession) -> None:
             "kohort.spark.install needs a session in the driver's own process: a listener of Spark "
             "Connect runs in the client, and the source's process is on the server. Set the "
             "source's option checkpointLocation to the query's checkpointLocation instead; the "
-            "source then sees there when a batch is over"
+            "source then sees there when a batch is finished"
         )

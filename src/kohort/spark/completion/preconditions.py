@@ -135,7 +135,7 @@ class Guard:
         others = sink_notes(self._resolver.group(), member.nonce, sink, self._began_ms)
         if others:
             raise SinkError(
-                f"query {', '.join(others)}, a member of group {self._options.group_id} too, "
+                f"query {', '.join(others)}, also a member of group {self._options.group_id}, "
                 "writes to the directory of this query's file sink: each of them skips batches "
                 "whose numbers the other has written. Give each query a directory of its own, or "
                 "let them share a table with DeltaAppend"

@@ -48,13 +48,13 @@ def check_stream_options(options: SourceOptions) -> None:
         )
     if mode == "member" and options.assigned:
         raise OptionError(
-            "assign names the partitions, and in groupMode=member the group gives them: use "
+            "assign names the partitions, but in groupMode=member the group assigns them: use "
             "subscribe, or groupMode=commitOnly to read these partitions and commit to the group"
         )
     if mode == "none" and options.exclusive:
-        raise OptionError("exclusive=true needs a group, and groupMode=none is to have none")
+        raise OptionError("exclusive=true needs a group, but groupMode=none has none")
     if mode == "none" and options.positions == "group":
-        raise OptionError("positions=group needs a group, and groupMode=none is to have none")
+        raise OptionError("positions=group needs a group, but groupMode=none has none")
 
 
 def check_batch_options(options: SourceOptions) -> None:
@@ -64,7 +64,7 @@ def check_batch_options(options: SourceOptions) -> None:
         OptionError: An option is invalid; the message names it.
     """
     if options.region is not None:
-        raise OptionError(f"{NAME} is for streams: a batch read is no operator of a region")
+        raise OptionError(f"{NAME} is for streams: a batch read cannot be an operator of a region")
     part = next((name for name in (*STARTS, *SPLITS) if name in options.given), "")
     if options.is_table and part:
         raise OptionError(
@@ -96,7 +96,7 @@ def ignored_options(options: SourceOptions, *, is_stream: bool) -> list[str]:
     if not is_stream:
         notes += [f"{name}: only for streams" for name in STREAM_ONLY if name in given]
     elif "maxTriggerDelay" in given and options.min_offsets_per_trigger is None:
-        notes.append("maxTriggerDelay: it says how long to wait for minOffsetsPerTrigger")
+        notes.append("maxTriggerDelay: it limits the wait for minOffsetsPerTrigger")
     return notes
 
 

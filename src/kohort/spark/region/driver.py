@@ -217,7 +217,7 @@ class RegionDriver:
         if empty_s < _SHARE_WAIT_S + operator.session_s:
             return False
         log.warning(
-            "operator %s ends without a partition: its group %s has given it none for %d s, "
+            "operator %s ends without a partition: its group %s has assigned it none for %d s, "
             "longer than a killed member stays in it",
             self._options.operator, self._options.group_id, empty_s,
         )  # fmt: skip

@@ -30,7 +30,7 @@ def bounded_ranges(options: SourceOptions, lookup: Lookup) -> dict[TopicPartitio
     note_ignored_options(options, is_stream=False)
     partitions = lookup.partitions(lookup.partition_counts())
     if not partitions:
-        log.warning("a batch read of %s reads nothing: no topic is there", options.selection)
+        log.warning("a batch read of %s reads nothing: no topic exists", options.selection)
         return {}
     starts = lookup.starting(partitions, default="earliest")
     ends = lookup.ending(partitions)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.spark")
 
 _IN_USE = (
-    "the group has got members, and groupMode=commitOnly owns all partitions without joining: its "
+    "the group has members now, and groupMode=commitOnly owns all partitions without joining: its "
     "commits are refused. Give the query a group of its own, or let it join with groupMode=member"
 )
 _TOO_LARGE = frozenset(
@@ -163,14 +163,14 @@ class Commits:
             self._refusal = KafkaError(
                 error.code,
                 f"the group does not accept the commit of {shown_partitions(sorted(places))}, and "
-                f"waiting does not help, so the query does not go on: {error.message}. "
+                f"waiting does not help, so the query stops: {error.message}. "
                 f"{_remedy(error.code, wanted)}",
             )
             raise self._refusal from error
         trouble = f"{type(error).__name__}: {error}"
         if trouble != self.trouble:
             shown = shown_partitions(sorted(places))
-            log.warning("the commit of %s was refused and is tried again: %s", shown, trouble)
+            log.warning("the commit of %s was refused and is retried: %s", shown, trouble)
         self.trouble = trouble
         return Outcome.LATER
 

@@ -244,7 +244,7 @@ class QueryDriver:
             try:
                 return self._look_for_batch(limit, least)
             except TopicsChangedError as error:
-                log.info("looking again for a batch: %s", error)
+                log.info("retrying to prepare a batch: %s", error)
 
     def _look_for_batch(self, limit: int | None, least: int) -> Manifest | None:
         self._look_at_topics()
@@ -398,7 +398,7 @@ def _without_region(batch: Manifest) -> Manifest:
     """
     if batch.region:
         raise ManifestError(
-            f"the checkpoint is of an operator of the consistent region {batch.region!r}, which "
+            f"the checkpoint is from an operator of the consistent region {batch.region!r}, which "
             "holds the positions: set consistentRegion, or start with a new checkpointLocation"
         )
     return batch

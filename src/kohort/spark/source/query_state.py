@@ -222,12 +222,12 @@ class Progress:
         if self._lost:
             return self._loss()
         if self._open is not None:
-            return f"nothing has said yet that batch {self._open.batch} is over"
+            return f"batch {self._open.batch} is not reported as finished yet"
         waiting = sorted(self.to_commit().items())
         if not waiting:
             if self._untold():
-                return f"the group has yet to assign the partitions of batch {self._batch}"
-            return "no batch is over yet"
+                return f"the group has not assigned the partitions of batch {self._batch} yet"
+            return "no batch is finished yet"
         offsets = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in waiting[:10])
         more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
         cause = trouble or "it has not answered yet"

@@ -149,7 +149,7 @@ def _say_failed(
     finished = sum(message is not None for message in messages)
     log.warning(
         "could not write %s to %s: %d of %d tasks had finished, and their %d rows (%s) stay in the "
-        "topics; rows of the others may be there, too. When the write is repeated they are there "
+        "topics; rows of the others may be there, too. If the write is repeated, they are there "
         "twice: see the first error of a task for why it failed",
         what,
         f"topic {options.topic}" if options.topic else "the topics of the column topic",

@@ -75,7 +75,7 @@ def check_key_columns(columns: Sequence[str]) -> None:
         raise ValueError(
             f"DeltaAppend needs the columns {', '.join(KEY_COLUMNS)} of the source; "
             f"the stream has {', '.join(columns)}. Keep them in select, and pass "
-            "keep_offsets=False if the table shall not have them"
+            "keep_offsets=False if the table should not have them"
         )
 
 
@@ -138,7 +138,7 @@ def _arrow_field(column: StructField, table: str) -> pa.Field:
 
     kind = column.dataType.simpleString()
     failure: Exception | None = None
-    remedy = "make a text of it with to_json"
+    remedy = "convert it to text with to_json"
     if "variant" not in kind:  # which is a struct of two binaries in Arrow
         remedy = "cast it"
         try:

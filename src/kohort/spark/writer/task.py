@@ -154,9 +154,9 @@ class _Task:
                 on_their_way += each.rows
             elif each.future.exception() is None:
                 sent += each.rows
-        text = f"{sent} rows of this task were acknowledged before and stay in their topics"
+        text = f"{sent} rows of this task were already acknowledged and stay in their topics"
         if on_their_way:
-            text += f", and {on_their_way} were on their way and may be there"
+            text += f", and {on_their_way} were in flight and may be there"
         return f"{text}; if the task is repeated they are there twice."
 
 
