@@ -1,4 +1,4 @@
-"""Open a table, or create it if there is none."""
+"""Opens a table, or creates it if it does not exist."""
 
 from __future__ import annotations
 

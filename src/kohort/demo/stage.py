@@ -152,7 +152,7 @@ class Stage:
         }
         return GroupSnapshot(stable, assignments)
 
-    # ------------------------------------------------------------------------------- what is seen
+    # ------------------------------------------------------------------------------- observations
 
     def producer(self) -> Producer:
         """Create the producer of the flights."""

@@ -318,7 +318,7 @@ class RegionConsumer:
                 self.make_consistent(why)
 
     def stop(self) -> None:
-        """Stop in order: hand over the partitions with a last checkpoint, then let `run` return.
+        """Stop cleanly: hand over the partitions with a last checkpoint, then let `run` return.
 
         Takes no lock and never waits, so signal handlers may call it.
         """
@@ -436,7 +436,7 @@ class AsyncRegionConsumer:
             self._worker.make_consistent(why or f"asked by {self.operator}")
 
     def stop(self) -> None:
-        """Stop in order, with a last checkpoint."""
+        """Stop cleanly, with a last checkpoint."""
         self._stop_asked = True
         if self._worker is not None:
             self._worker.close()

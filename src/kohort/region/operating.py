@@ -280,7 +280,7 @@ class Operating(RebalanceListener):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def close(self) -> None:
-        """Start to stop in order, with a last checkpoint."""
+        """Start a clean stop, with a last checkpoint."""
         self.tell(Close())
 
     # --------------------------------------------------------------------------------- the group

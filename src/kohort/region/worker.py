@@ -281,7 +281,7 @@ class Worker:
             self._main.cancel()
 
     def close(self) -> None:
-        """Start to stop in order, with a last checkpoint."""
+        """Start a clean stop, with a last checkpoint."""
         self._is_closing = True
         if self.operating is not None:
             self.operating.close()

@@ -305,7 +305,7 @@ class SimulatedConsumer(SimulatedPositions):
         """
         self._not_simulated("from_config", "it creates another consumer, which needs a broker")
 
-    # --------------------------------------------------------------- what a listener may not call
+    # --------------------------------------------------------- calls that a listener may not make
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> NoReturn:  # noqa: ARG002 - as in the real one
         """Refused: it would wait for the listener.

@@ -136,7 +136,7 @@ class SimulatedPositions:
         """Return the paused partitions."""
         return frozenset(self._application.paused)
 
-    # ----------------------------------------------------------------- what the brokers know
+    # ------------------------------------------------------------------------- brokers' data
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None

@@ -201,7 +201,7 @@ def rest(_decision: ControllerDecision, _event: object) -> None:
     """Do nothing."""
 
 
-# ------------------------------------------------------------------------- what every phase allows
+# -------------------------------------------------------------------------- actions in every phase
 
 
 def may_publish(decision: ControllerDecision, _event: object) -> bool:
@@ -315,7 +315,7 @@ def trim(decision: ControllerDecision, _event: object) -> None:
     decision.session = replace(decision.session, token=token, in_flight=True, trimmed=before)
 
 
-# ------------------------------------------------------------------------ what depends on the phase
+# --------------------------------------------------------------------------------- actions by phase
 
 
 def is_spent(decision: ControllerDecision, _event: object) -> bool:

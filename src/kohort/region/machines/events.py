@@ -172,7 +172,7 @@ class WentHealthy(Struct, frozen=True):
 
 
 class Close(Struct, frozen=True):
-    """The application wants to stop in order: give everything back with a last checkpoint.
+    """The application wants to stop cleanly: give everything back with a last checkpoint.
 
     Attributes:
         deadline: When to stop without the checkpoint; None: the region's drain timeout from now.
@@ -301,7 +301,7 @@ class OperatorEffects(Struct, frozen=True, kw_only=True):
         append: Records for the log.
         ends_revocation: Whether the listener that waits in `Revoked` returns.
         failed: The operator has failed with this error, and must stop all work.
-        is_closed: The operator has left in order.
+        is_closed: The operator has left cleanly.
         deadline: When `Tick` is due; None: never.
         observed: Facts for display.
     """

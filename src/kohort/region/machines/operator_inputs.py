@@ -242,7 +242,7 @@ def rest(_decision: OperatorDecision, _event: object) -> None:
     """There is nothing to do."""
 
 
-# --------------------------------------------------------------------------- possible at any time
+# ---------------------------------------------------------------------------- actions at any time
 
 
 def is_out(decision: OperatorDecision, _event: object) -> bool:
@@ -256,7 +256,7 @@ def has_left(decision: OperatorDecision, _event: object) -> bool:
 
 
 def finish_closing(decision: OperatorDecision, _event: object) -> None:
-    """Stop in order; release a waiting listener."""
+    """Stop cleanly; release a waiting listener."""
     decision.ends_revocation = decision.session.is_holding
     decision.session = replace(
         decision.session,
@@ -382,7 +382,7 @@ def _is_running(session: OperatorSession, each: object) -> bool:
 
 
 def must_leave_now(decision: OperatorDecision, _event: object) -> bool:
-    """Whether its deadline to leave in order has passed."""
+    """Whether its deadline to leave cleanly has passed."""
     due = decision.session.close_deadline
     return due is not None and decision.now >= due
 

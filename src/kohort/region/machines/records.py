@@ -122,7 +122,7 @@ class Registered(Struct, frozen=True):
 
 
 class Left(Struct, frozen=True):
-    """An operator is gone for good."""
+    """An operator has left permanently."""
 
     operator: OperatorId
     seq: int

@@ -21,7 +21,7 @@ class CallableSink:
             after a crash, and must then recognize by the checkpoint's number that the work is done.
         abort: Discards rows that were not prepared; optional.
         shown: Returns the newest visible checkpoint, 0 for none. Without it the region does not
-            notice that output was deleted or set back, and continues after the gap.
+            notice that output was deleted or reverted, and continues after the gap.
     """
 
     def __init__(

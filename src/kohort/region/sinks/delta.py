@@ -185,7 +185,7 @@ class DeltaPublisher:
 
         Raises:
             SinkError: A file or the table's log is missing, others kept winning the commit, the
-                table was set back meanwhile, or it is not writable.
+                table was reverted meanwhile, or it is not writable.
         """
         from deltalake.exceptions import CommitFailedError
 

@@ -128,7 +128,7 @@ class Timeline:
             case Registered() | Left() | Claim() | Unclaim() | Lost() | Leaving():
                 self._membership(record, at)
 
-    # ------------------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------------------- events kept
 
     def _add(self, kind: str, title: str, began: int, **more: Any) -> Happening:  # noqa: ANN401  # attributes of a happening
         self._next += 1

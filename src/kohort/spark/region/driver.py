@@ -54,7 +54,7 @@ _LEAVE_S = 10.0
 
 
 class _StoppedError(Exception):
-    """The operator has stopped in order although this query did not: its region was stopped."""
+    """The operator has stopped cleanly although this query did not: its region was stopped."""
 
 
 class RegionDriver:
@@ -233,7 +233,7 @@ class RegionDriver:
         return {each: end for each, end in self._targets.items() if each in self._ends}
 
     def _finish(self, operator: _Operator, wanted: Mapping[RegionPartition, int]) -> None:
-        """Stop in order, and ensure that a checkpoint contains everything ever handed over.
+        """Stop cleanly, and ensure that a checkpoint contains everything ever handed over.
 
         Args:
             operator: The operator.
@@ -259,7 +259,7 @@ class RegionDriver:
             )
 
     def _end_query(self, start: OffsetJson) -> OffsetJson:
-        """Let the query stop in order, because the region was asked to stop and has stopped.
+        """Let the query stop cleanly, because the region was asked to stop and has stopped.
 
         Raises:
             RegionError: Its last checkpoint does not contain everything that was handed over.

@@ -106,7 +106,7 @@ class Channel:
         write_whole(self._directory / f"{_ANSWER}{key}", json.dumps(counts))
 
     def end(self) -> None:
-        """Announce that the operator has stopped in order, so that the query stops as well."""
+        """Announce that the operator has stopped cleanly, so that the query stops as well."""
         write_whole(self._directory / _ENDED, "")
 
     @staticmethod
@@ -191,7 +191,7 @@ class OpenBatch:
 
 
 def watch_end(source: Path, stop: Callable[[], object], operator: str) -> None:
-    """Stop a query once its operator has stopped in order: a source cannot stop its own query.
+    """Stop a query once its operator has stopped cleanly: a source cannot stop its own query.
 
     Args:
         source: The source's directory; if it is gone, the query has already ended.

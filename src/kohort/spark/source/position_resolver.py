@@ -99,7 +99,7 @@ class PositionResolver:
             self._partitions = self._lookup.partitions(counts)
         return self._partitions
 
-    # ------------------------------------------------------------------------ what topics there are
+    # ----------------------------------------------------------------------------------- the topics
 
     def learn(self, batch: Manifest) -> None:
         """Adopt the topics of the checkpoint.
@@ -383,7 +383,7 @@ class PositionResolver:
         elif start.notice:
             log.info("%s", start.notice)
 
-    # --------------------------------------------------------------------- what there is to be read
+    # ------------------------------------------------------------------------------ records to read
 
     def replayed(self, batch: Manifest) -> dict[TopicPartition, Range]:
         """Return the ranges left to read of a batch that Spark replays.

@@ -226,7 +226,7 @@ class App:
                 signal.signal(each, handler or signal.SIG_DFL)
 
     def stop(self) -> None:
-        """Stop `run` or `run_async` in order, without waiting; may be called from any thread."""
+        """Stop `run` or `run_async` cleanly, without waiting; may be called from any thread."""
         if self._running is not None:
             self._running.stop_soon()
 

@@ -85,7 +85,7 @@ class FollowingFailed(Struct, frozen=True):
 
     Attributes:
         task: The task.
-        reason: Its error, for people.
+        reason: Its error, for display.
     """
 
     task: Task
@@ -125,7 +125,7 @@ class TaskSession(Struct, frozen=True, kw_only=True):
         unable: Tasks that it failed to learn or follow since it joined the group.
         trouble: The last error of these tasks.
         leaving_since: When it was asked to leave; None: it was not.
-        has_said_so: Whether the group knows that it leaves.
+        has_said_so: Whether the group knows that it is leaving.
         attempt: Number of the rebalance that it is joining; -1: none yet.
         user_data: Its user data in that rebalance.
     """
@@ -410,7 +410,7 @@ def tell_that_it_leaves(decision: TaskDecision, event: LeaveSoon) -> None:
 
 
 def note_that_it_leaves(decision: TaskDecision, _event: LeaveSoon) -> None:
-    """Tell the group in the next rebalance, which comes anyway or is requested later."""
+    """Tell the group in the next rebalance, which happens anyway or is requested later."""
     if decision.session.leaving_since is None:
         decision.session = replace(decision.session, leaving_since=decision.now)
 

@@ -151,7 +151,7 @@ class Restorer:
         self._changed.set()
         await self.consumer.close(5.0)
 
-    # ------------------------------------------------------------------------------ what to replay
+    # ----------------------------------------------------------------------- starting and stopping
 
     async def follow(self, replay: Replay) -> None:
         """Start to replay a task from its checkpoint, or from the start of its changelogs.
