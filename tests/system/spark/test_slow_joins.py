@@ -110,6 +110,6 @@ def test_a_refused_batch_that_cannot_be_noted_is_told(
 
     # What waits behind a silent join on its connection goes on once the client has connected anew.
     refused(bootstrap, topic, start, silence_joins, **{"kafka.request.timeout.ms": "5000"})
-    (said,) = [each.getMessage() for each in caplog.records if "take note" in each.getMessage()]
+    (said,) = [each.getMessage() for each in caplog.records if "cannot record" in each.getMessage()]
     assert "the group has not let the query in" in said
     assert "start the query with a new checkpoint" in said
