@@ -148,7 +148,7 @@ def test_an_operator_that_was_killed_is_named(address: str, topic: str) -> None:
     with joined(address, topic, A):
         code, said, shown = status(topic, address)
     assert code == 3
-    told = f"waits for the eviction of operators that are not in group group-{topic} any more: {B}"
+    told = f"waits for the eviction of operators that are no longer in group group-{topic}: {B}"
     assert said["waits_for"] == told
     assert [each["gone"] for each in said["operators"]] == [False, True]
     assert "t-1 - 0 B gone" in shown

@@ -179,11 +179,11 @@ def test_a_worker_that_was_evicted_is_told_why_and_what_to_do(
     produce(address, topic, PARTITIONS, 100)
     with running(worker(address, topic, ParquetDirectory(tmp_path))) as (one,):
         eventually(lambda: visible(tmp_path) == 100, "it works")
-        asyncio.run(evict(address, one.worker.region, "it is not in the group any more"))
+        asyncio.run(evict(address, one.worker.region, "it is no longer in the group"))
         one.join()
     assert isinstance(one.error, OperatorFencedError)
     said = str(one.error)
-    assert "the controller evicted it: it is not in the group any more" in said
+    assert "the controller evicted it: it is no longer in the group" in said
     assert "a longer session_timeout_ms" in said
     assert "a longer reset_timeout_ms" in said
 

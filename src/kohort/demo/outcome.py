@@ -131,7 +131,7 @@ def _without_region(outcome: Outcome) -> list[str]:
 def _other_protocol(shown: GroupProtocol) -> list[str]:
     if shown is not GroupProtocol.CLASSIC:
         return []
-    return ["kohort demo --quick --group-protocol consumer   # KIP-848: what stays goes on"]
+    return ["kohort demo --quick --group-protocol consumer   # KIP-848: the rest continues"]
 
 
 def as_dict(outcome: Outcome) -> dict[str, object]:

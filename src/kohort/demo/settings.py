@@ -29,8 +29,8 @@ class GroupProtocol(Enum):
         """The protocol and what it interrupts, for the report."""
         return {
             GroupProtocol.CLASSIC: "eager protocol: each rebalance stops every partition",
-            GroupProtocol.COOPERATIVE: "cooperative protocol (KIP-429): what stays goes on",
-            GroupProtocol.CONSUMER: "consumer protocol (KIP-848): what stays goes on",
+            GroupProtocol.COOPERATIVE: "cooperative protocol (KIP-429): other partitions continue",
+            GroupProtocol.CONSUMER: "consumer protocol (KIP-848): other partitions continue",
         }[self]
 
     def client_settings(self, session_timeout_ms: int) -> dict[str, str]:

@@ -199,7 +199,7 @@ class StateTopic:
         return RegionStateError(
             f"{self.topic} or records of it were deleted ({why}): states that the last checkpoint "
             "refers to are gone, and without them the results would be wrong. Start a "
-            "region of another name, with an output of its own; what this one has published stays"
+            "region of another name, with an output of its own; this one's published output stays"
         )
 
     async def _write(
@@ -231,7 +231,7 @@ class StateTopic:
     async def _check_is_there(self) -> None:
         async with AsyncAdminClient(**admin_settings(self._settings)) as admin:
             if self.topic not in await admin.list_topics():
-                raise self._lost("the brokers do not know it any more")
+                raise self._lost("the brokers no longer know it")
 
     async def load(self, partition: RegionPartition, reference: str) -> bytes:
         """Return the bytes of a reference.
@@ -267,7 +267,7 @@ class StateTopic:
                     loop.time() > end
                     and internals_of(consumer).core.cluster.metadata.topic_id(self.topic) is None
                 ):
-                    raise self._lost("the brokers do not know it any more")
+                    raise self._lost("the brokers no longer know it")
                 for record in await self._polled(consumer):
                     if record.offset == offset and record.value is not None:
                         stored = self._stored.setdefault(partition, {})

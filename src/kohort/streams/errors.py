@@ -77,7 +77,7 @@ class KeyElsewhereError(StreamsError, KeyError):
 
     def __str__(self) -> str:
         """Return the location of the key."""
-        where = f"its owner is {self.member}" if self.member else "its owner is not known"
+        where = f"its owner is {self.member}" if self.member else "its owner is unknown"
         if self.url:
             where += f", at {self.url}"
         return (

@@ -135,7 +135,7 @@ def test_rc9_a_reset_that_is_asked_for_while_nothing_runs_waits_for_an_operator(
 def test_rc9_what_was_killed_is_reset_by_the_controller_that_comes_next() -> None:
     region, a = one()
     region.control(Chosen(False))
-    region.write(Evict(1, "c", a.id, "it is not in the group any more"))
+    region.write(Evict(1, "c", a.id, "it is no longer in the group"))
     assert region.state.attempt == 1
     region.control(Chosen(True))
     region.process("a", "2", owns=[P])

@@ -66,7 +66,7 @@ def told(a: Process) -> list[str]:
             has_a_slow_function,
             "the function or the sink is still busy with work from before the reset",
         ),
-        (is_ill, "it cannot go on: disk full"),
+        (is_ill, "it cannot continue: disk full"),
     ],
 )
 def test_a64_a_merge_that_is_waited_for_too_long_is_told_once(

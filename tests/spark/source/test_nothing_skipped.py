@@ -471,5 +471,5 @@ def test_a_topic_that_is_gone_when_the_query_starts_fails_it(
     query.reader.stop()
     admin(bootstrap).delete_topics([other])[other].result(60)
     again = start(query.last, subscribe=f"{topic},{other}", **FRESH)
-    with pytest.raises(DataLossError, match=f"topic {other} does not exist any more"):
+    with pytest.raises(DataLossError, match=f"topic {other} no longer exists"):
         again.offer()

@@ -69,7 +69,7 @@ def test_one_order_of_what_is_believed(
 @pytest.mark.parametrize(
     ("note", "is_alone", "origin", "said"),
     [
-        (OURS, True, Origin.CHECKPOINT, "reading again from 9 (positions=group goes on from 12)"),
+        (OURS, True, Origin.CHECKPOINT, "reading again from 9 (positions=group continues from 12)"),
         (replace(OURS, exclusive=True), False, Origin.CHECKPOINT, "reading again from 9"),
         (OURS, False, Origin.GROUP, "does not read offsets 9 to 11 again (positions=checkpoint"),
         (None, True, Origin.GROUP, "another client or an operator has committed offset 12"),

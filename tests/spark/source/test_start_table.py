@@ -114,7 +114,7 @@ def test_positions_says_where_a_partition_starts_that_the_checkpoint_does_not_kn
 @pytest.mark.parametrize(
     ("note", "policy", "is_alone", "said"),
     [
-        (LATER, None, True, "from the partition's beginning (positions=group goes on from 12)"),
+        (LATER, None, True, "from the partition's beginning (positions=group continues from 12)"),
         (LATER, None, False, "before 12 (positions=checkpoint reads the partition from its"),
         (THEIRS, None, True, "query 'south' (checkpoint theirs, batch 7) has committed offset 12"),
         (None, None, True, "another client or an operator has committed offset 12"),

@@ -248,7 +248,7 @@ def test_nothing_is_overwritten(old: Written, new: Written, where: tuple[str, ..
     (lambda c: c.batch(1, {"a": {"0": 1}}, {"a": {"0": 1}}), "offsets/1 has 2 sources"),
     (lambda c: c.batch(1), "offsets/1 has 0 sources"),
     (lambda c: c.batch(1, {"logOffset": 3}), "another source than Kafka"),
-    (lambda c: c.batch(1, "-"), "has given no offset yet"),
+    (lambda c: c.batch(1, "-"), "has returned no offset yet"),
     (lambda c: c.batch(1, "not JSON"), "not the offset of a Kafka source"),
     (lambda c: c.batch(1, {"a": {"0": 1}}, version="v9"), "offsets/1 begins with 'v9'"),
     (lambda c: c.write("commits/1", "v9\n{}"), "commits/1 begins with 'v9'"),

@@ -203,7 +203,7 @@ def is_still_wanted(state: RegionState, record: Ask) -> str:
     if record.what == RESET and record.attempt != state.attempt:
         return f"{told(record)}: attempt {record.attempt} has ended already"
     if record.what == RESET and state.exhausted and not record.force:
-        return f"{told(record)}: {state.exhausted}; only a forced reset goes on"
+        return f"{told(record)}: {state.exhausted}; only a forced reset is allowed"
     if record.what not in (DRAIN, RESET) and not state.operators:
         return f"{told(record)}: there is no operator"
     return ""
@@ -295,7 +295,7 @@ def is_within_budget(state: RegionState, record: Reset) -> str:
     """It is forced, or there were not too many consecutive resets."""
     if record.forced or (not state.exhausted and state.resets < state.max_resets):
         return ""
-    return f"{told(record)}: there were {state.resets} in a row, only a forced one goes on"
+    return f"{told(record)}: there were {state.resets} in a row, only a forced one is allowed"
 
 
 def is_still_active(state: RegionState, record: Evict) -> str:

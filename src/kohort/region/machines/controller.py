@@ -277,7 +277,7 @@ def has_gone(decision: ControllerDecision, _event: object) -> bool:
 
 def evict_gone(decision: ControllerDecision, _event: object) -> None:
     """Evict the operators that left the group without a record in the log."""
-    _evict(decision, sorted(decision.session.gone), "it is not in the group any more")
+    _evict(decision, sorted(decision.session.gone), "it is no longer in the group")
 
 
 def _evict(decision: ControllerDecision, operators: list[OperatorId], why: str) -> None:

@@ -52,7 +52,7 @@ def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> st
         gone: Operators that are no longer in the group.
     """
     if state.exhausted:
-        return f"{state.exhausted}; only a forced reset goes on (kohort region reset --force)"
+        return f"{state.exhausted}; only a forced reset is allowed (kohort region reset --force)"
     if not state.operators:
         return "no operator is running"
     if is_without(state, gone):
@@ -62,7 +62,7 @@ def what_it_waits_for(state: RegionState, gone: Collection[Operator] = ()) -> st
         return f"unhealthy: {', '.join(sorted(ill))}"
     awaited = sorted(str(each.id) for each in state.awaited())
     if awaited:
-        return f"waits for {', '.join(awaited)} to go back to checkpoint {state.completed}"
+        return f"waits for {', '.join(awaited)} to return to checkpoint {state.completed}"
     if state.drain is not None and state.drain.missing:
         missing = ", ".join(map(str, state.drain.missing))
         return f"checkpoint {state.drain.checkpoint} waits for {missing}"
@@ -88,7 +88,7 @@ def condition_of(state: RegionState, operator: Operator, gone: Collection[Operat
     if operator.unhealthy:
         return f"unhealthy: {operator.unhealthy}"
     if operator.owned and operator.attempt < state.attempt:
-        return f"goes back to checkpoint {state.completed}"
+        return f"returns to checkpoint {state.completed}"
     if state.drain is not None and operator.id in state.drain.missing:
         return f"drains for checkpoint {state.drain.checkpoint}"
     return "ok"
@@ -129,7 +129,7 @@ def _without(state: RegionState, gone: Collection[Operator]) -> str:
             "complete checkpoints visible"
         )
     names = ", ".join(sorted(str(each.id) for each in gone if each.owned))
-    return f"waits for the eviction of operators that are not in group {group} any more: {names}"
+    return f"waits for the eviction of operators that are no longer in group {group}: {names}"
 
 
 def _being_published(state: RegionState) -> str:

@@ -191,7 +191,7 @@ def take_cut(decision: OperatorDecision, event: CutMade) -> None:
 def give_up_cut(decision: OperatorDecision, event: CutFailed) -> None:
     """Return to the last complete checkpoint, together with the whole region."""
     why = f"{decision.config.id} gave up checkpoint {event.checkpoint}: {event.why}"
-    decision.warn("drain failed", f"{why}. The region goes back to {_last(decision)}")
+    decision.warn("drain failed", f"{why}. The region returns to {_last(decision)}")
     log.wait_for_reset(decision, why)
 
 
@@ -419,7 +419,7 @@ def tell_of_merge(decision: OperatorDecision, _event: object) -> None:
 def _why_not_back(decision: OperatorDecision) -> str:
     session, folded = decision.session, decision.folded
     if session.ill:
-        return f"it cannot go on: {session.ill}"
+        return f"it cannot continue: {session.ill}"
     if folded.must_reset or folded.exhausted:
         return f"no controller has begun the reset; the region: {what_it_waits_for(folded)}"
     if session.lost or session.needs_reset:

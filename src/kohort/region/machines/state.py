@@ -28,9 +28,9 @@ class Phase(Enum):
     PROCESSING = "operators read and process"
     DRAINING = "a checkpoint waits for contributions"
     CHECKPOINT_PENDING = "a checkpoint is complete and not yet published"
-    RESETTING = "operators go back to the last complete checkpoint"
-    UNHEALTHY = "an operator cannot go on"
-    MAXIMUM_RESET_ATTEMPTS_REACHED = "too many resets in a row; only a forced reset goes on"
+    RESETTING = "operators return to the last complete checkpoint"
+    UNHEALTHY = "an operator cannot continue"
+    MAXIMUM_RESET_ATTEMPTS_REACHED = "too many resets in a row; only a forced reset is allowed"
 
 
 class Operator(Struct, frozen=True, kw_only=True):

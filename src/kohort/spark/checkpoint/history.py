@@ -164,7 +164,7 @@ def _parsed(file: str, text: str) -> OffsetJson:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        empty = " (its source has given no offset yet)" if text == NO_OFFSET else ""
+        empty = " (its source has returned no offset yet)" if text == NO_OFFSET else ""
         raise CheckpointError(f"{file}: {text[:100]!r} is not the offset of a Kafka source{empty}")
     return found
 

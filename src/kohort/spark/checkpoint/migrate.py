@@ -409,7 +409,7 @@ def _at_rest(move: Move, origin: Origin) -> tuple[CheckpointFiles, Look, History
         command = "export-checkpoint" if origin == "spark" else "import-checkpoint"
         whose = "already kohort's" if origin == "spark" else "one of Spark's own source"
         raise CheckpointError(
-            f"{history.location} is {whose}; the other way round is kohort spark {command}"
+            f"{history.location} is {whose}; the reverse is kohort spark {command}"
         )
     return files, before, history
 

@@ -81,9 +81,9 @@ OPTIONS = (
 
 # Options of Spark's own source that have no effect here, and their replacements.
 SPARK_ONLY = {
-    "kafkaConsumer.pollTimeoutMs": "kafka.default.api.timeout.ms says how long an executor waits",
-    "fetchOffset.numRetries": "kafka.default.api.timeout.ms says how long offsets are asked for",
-    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms says how long to wait in between",
+    "kafkaConsumer.pollTimeoutMs": "kafka.default.api.timeout.ms sets how long an executor waits",
+    "fetchOffset.numRetries": "kafka.default.api.timeout.ms limits requests for offsets",
+    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms sets the wait between attempts",
     "groupIdPrefix": "no group id is made up; kafka.group.id names the group",
 }
 

@@ -255,7 +255,7 @@ class RegionDriver:
             raise RegionError(
                 f"operator {self._options.operator}: the last checkpoint does not hold all that "
                 f"was read of {', '.join(map(str, sorted(missing)))}. Start the query again: the "
-                "region goes on behind its last checkpoint"
+                "region continues after its last checkpoint"
             )
 
     def _end_query(self, start: OffsetJson) -> OffsetJson:
@@ -268,7 +268,7 @@ class RegionDriver:
         self._finish(self._operator, {})
         log.warning(
             "operator %s: region %s was asked to stop, and has with a last checkpoint. Start the "
-            "query again to go on", self._options.operator, self._greeting.region,
+            "query again to continue", self._options.operator, self._greeting.region,
         )  # fmt: skip
         self._channel.end()
         return start

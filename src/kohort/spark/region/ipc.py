@@ -186,7 +186,7 @@ class OpenBatch:
             raise RegionQueryError(
                 f"operator {self._batch.operator} of region {self._batch.region} ended before it "
                 f"took batch {self._batch.batch} over ({reason.why if reason else 'it has left'}). "
-                "Start the query again: the region goes on behind its last checkpoint"
+                "Restart the query: the region continues after its last checkpoint"
             )
 
 

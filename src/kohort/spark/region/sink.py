@@ -82,7 +82,7 @@ class RegionBatches:
         application = application_of_this_process()
         found = None if application is None else OpenBatch.find(application, batch)
         if found is None:
-            log.info("batch %d of operator %s is not open any more", batch_id, batch.operator)
+            log.info("batch %d of operator %s is no longer open", batch_id, batch.operator)
         elif not batch.batch:
             self._greet(frame, found)
         else:
@@ -128,7 +128,7 @@ class RegionBatches:
         after = {place: state for report in reports for place, state in report.states.items()}
         if not found.hand_over(HandOver(files, after)):
             log.info(
-                "batch %d of operator %s does not count: the region went back meanwhile, and reads "
+                "batch %d of operator %s does not count: the region reset meanwhile, and reads "
                 "it again",
                 batch.batch,
                 batch.operator,

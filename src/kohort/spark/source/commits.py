@@ -147,7 +147,7 @@ class Commits:
         if others:
             refused = {place: at for place, at in wanted.items() if place in error.errors}
             return self._refused(refused, wanted, max(others, key=is_lasting))
-        log.warning("topics that the query read do not exist any more: %s", error)
+        log.warning("topics that the query read no longer exist: %s", error)
         self.trouble = ""
         return Outcome.DONE
 

@@ -109,9 +109,9 @@ def _refuse_other_checkpoints(
             f"query {', '.join(sorted(others))} has committed to group {options.group_id} with "
             "another checkpoint since this query ran, and groupMode=commitOnly reads everything "
             "alone: each would skip what the other has read. Give each query a group of its own. "
-            "If no other query runs, set positions=checkpoint to go on where this checkpoint ends "
-            "(at the beginning of partitions that it does not know), or positions=group to go on "
-            "at the group's offsets"
+            "If no other query runs, set positions=checkpoint to continue where this one ends "
+            "(at the beginning of partitions that it does not know), or positions=group to "
+            "continue at the group's offsets"
         )
 
 

@@ -217,12 +217,12 @@ class PositionResolver:
         for name, since in self._missing_since.items():
             if now - since > MISSING_GRACE_S:
                 self._missing_since[name] = inf  # reported once
-                self._data_loss(f"topic {name} does not exist any more", "nothing is read from it")
+                self._data_loss(f"topic {name} no longer exists", "nothing is read from it")
 
     def _data_loss(self, what: str, remedy: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"{what}. Records may be lost. Set failOnDataLoss to false to go on: {remedy}"
+                f"{what}. Records may be lost. Set failOnDataLoss to false to continue: {remedy}"
             )
         log.warning("%s; failOnDataLoss is false: %s", what, remedy)
 

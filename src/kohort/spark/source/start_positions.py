@@ -91,16 +91,16 @@ class Disagreement(Struct, frozen=True, kw_only=True):
             where = "the partition's beginning" if self.end is None else self.end
             return (
                 f"{what}, and no other query reads the group: reading again from {where} "
-                f"(positions=group goes on from {self.offset})"
+                f"(positions=group continues from {self.offset})"
             )
         return (
-            f"{what}, and other members of the group may have gone on since: going on from "
+            f"{what}, and other members of the group may have read on since: continuing from "
             f"{self.offset}. {self._unread}"
         )
 
     def passed(self) -> str:
         """Return the message that another query read on, or that the group was advanced."""
-        return f"{self._facts}: going on from {self.offset}. {self._unread}"
+        return f"{self._facts}: continuing from {self.offset}. {self._unread}"
 
     def trusted(self) -> str:
         """Return the message that the checkpoint applies but does not know the partition."""
@@ -316,7 +316,7 @@ class Known(Struct, frozen=True, kw_only=True):
         return (
             f"{place.topic}-{place.partition}: {whose} offset {offset} for the group, and this "
             f"query's checkpoint ends at {end}: reading again from {offset} (positions=checkpoint "
-            "goes on from the checkpoint)"
+            "continues from the checkpoint)"
         )
 
     def _late(self, place: TopicPartition) -> Start:

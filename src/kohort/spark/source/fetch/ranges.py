@@ -58,7 +58,7 @@ _UNANSWERED = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OU
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 _REMEDY = (
-    "set failOnDataLoss=false to go on without them, and make retention longer than a reader may"
+    "set failOnDataLoss=false to continue without them, and make retention longer than a reader may"
     " be behind"
 )
 
