@@ -92,7 +92,9 @@ def test_what_another_thread_works_on_is_not_committed(
     finally:
         worker.end()
     assert committed(bootstrap, group, topic) == first
-    assert "as another thread polled last and may still be working; it is read again" in caplog.text
+    assert (
+        "as another thread polled last and may still be working; they are read again" in caplog.text
+    )
 
 
 def test_with_ends_while_another_thread_works(bootstrap: str, topic: str, group: str) -> None:

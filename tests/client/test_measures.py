@@ -194,7 +194,7 @@ def test_two_of_one_name_are_refused(bootstrap: str) -> None:
         Producer(bootstrap_servers=bootstrap, client_id="a") as three,
     ):
         registry_of(one, three)
-        with pytest.raises(MetricsError, match=r"2 consumers are called 'a'.*client_id of its own"):
+        with pytest.raises(MetricsError, match=r"2 consumers are named 'a'.*client_id of its own"):
             registry_of(one, two)
 
 

@@ -401,7 +401,7 @@ class Consumer(GroupCalls):
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after each timestamp (milliseconds); None without one."""
+        """Return the first record at or after `timestamps` (milliseconds); None without one."""
         return self._thread.run(lambda: self._async.offsets_for_times(timestamps, timeout_ms))
 
     def partitions_for_topic(

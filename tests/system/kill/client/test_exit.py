@@ -102,7 +102,7 @@ def test_what_is_lost_is_in_the_log() -> None:
     done = run(LOSES, script=True)
     assert done.returncode == 0, done.stderr
     assert "100 records for there-0 are lost" in done.stderr
-    assert "100 records are lost in all" in done.stderr
+    assert "100 records are lost in total" in done.stderr
 
 
 NEVER_CONNECTED = """
