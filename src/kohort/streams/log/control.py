@@ -21,7 +21,7 @@ from kohort.streams.log.records import (
     key_of,
     leave_key,
 )
-from kohort.streams.runtime.surviving import answered
+from kohort.streams.runtime.failures import answered
 from kohort.streams.topics import control_topic
 from kohort.types import TopicPartition
 

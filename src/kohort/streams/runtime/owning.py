@@ -36,11 +36,11 @@ from kohort.streams.log.control import ControlLog
 from kohort.streams.log.records import ControlState
 from kohort.streams.runtime.changelogs import ids_of, made_again
 from kohort.streams.runtime.committing import Commits, ends_from_text, input_changed
+from kohort.streams.runtime.failures import answered, may_go_on
 from kohort.streams.runtime.holding import Held, Role
 from kohort.streams.runtime.interface import Application
 from kohort.streams.runtime.reports import Jobs, Reports, now_ms
 from kohort.streams.runtime.restoring import Replay, Restorer
-from kohort.streams.runtime.surviving import answered, may_go_on
 from kohort.types import TopicPartition
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from kohort.errors import KohortError
 from kohort.region.settings import ClientSettings, consumer_settings
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import ChangelogTruncatedError, InternalTopicError
+from kohort.streams.runtime.failures import AGAIN_S, may_go_on
 from kohort.streams.runtime.interface import Pair, StateDirectory, Store, StreamTask
-from kohort.streams.runtime.surviving import AGAIN_S, may_go_on
 from kohort.streams.settings import StreamSettings
 from kohort.types import TopicPartition
 

@@ -34,6 +34,7 @@ from kohort.streams.log.programs import check_group, check_program, different, i
 from kohort.streams.log.records import ControlState, Started
 from kohort.streams.runtime.changelogs import check_changelogs
 from kohort.streams.runtime.committing import changelog_table
+from kohort.streams.runtime.failures import AGAIN_S, may_go_on
 from kohort.streams.runtime.growth import TopicWatch
 from kohort.streams.runtime.holding import Role
 from kohort.streams.runtime.interface import Application, StreamTask
@@ -47,7 +48,6 @@ from kohort.streams.runtime.owning import Owning
 from kohort.streams.runtime.purging import Purger
 from kohort.streams.runtime.reports import now_ms
 from kohort.streams.runtime.restoring import Restorer
-from kohort.streams.runtime.surviving import AGAIN_S, may_go_on
 from kohort.streams.runtime.turns import Turns
 from kohort.streams.settings import StreamSettings
 from kohort.streams.topics import prepare

@@ -25,9 +25,8 @@ from kohort.errors import LocalProtocolError
 from kohort.streams.app.steps import Anything, Bound, Items, Source
 from kohort.streams.app.topology import Program
 from kohort.streams.errors import RecordFailedError
-from kohort.streams.runtime.blame import current_task, is_of_the_record
 from kohort.streams.runtime.buffers import Buffers, InputRecord
-from kohort.streams.runtime.dead_letters import error_headers
+from kohort.streams.runtime.failures import current_task, is_of_the_record
 from kohort.streams.runtime.interface import Output
 from kohort.streams.stores.store import Change, Store
 from kohort.types import TopicPartition
@@ -38,6 +37,9 @@ log = logging.getLogger(__name__)
 # The awaitable of a coroutine function, and the awaitable of a whole record.
 _AWAITABLE = frozenset({CoroutineType, Future, Task})
 _NO_HEADERS: Headers = ()
+
+_PREFIX = "__streams.errors."
+_LONGEST = 1_000  # maximum length of a message
 
 
 class Cut(Struct, frozen=True):
@@ -338,3 +340,21 @@ def _place(record: InputRecord | None) -> str:
 
 def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def error_headers(record: InputRecord, error: BaseException, step: str) -> Headers:
+    """Return the headers of a dead letter in addition to those of its record.
+
+    The names are those of KIP-1034. The step replaces the stack trace, which is in the log.
+    """
+    said = {
+        "exception": type(error).__qualname__,
+        "message": str(error)[:_LONGEST],
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "step": step,
+    }
+    return tuple(
+        (_PREFIX + name, text.encode(errors="backslashreplace")) for name, text in said.items()
+    )
