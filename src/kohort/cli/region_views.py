@@ -191,8 +191,7 @@ def _strangers(sight: Sight) -> list[dict[str, str]] | None:
 
 def shown_sight(region: str, sight: Sight) -> Group:
     """Return a region as text, with problems and members that are not operators."""
-    from kohort.region.machines.describing import publishing_problem
-    from kohort.region.machines.strangers import told_stranger
+    from kohort.region.machines.describing import publishing_problem, told_stranger
     from kohort.region.source import told_missing
 
     lines = [f"WARNING: {told_stranger(each)}" for each in sight.strangers]

@@ -20,9 +20,13 @@ from kohort.region.errors import RegionError
 from kohort.region.group_members import described
 from kohort.region.log.control import ControlLog
 from kohort.region.machines.coding import decode
-from kohort.region.machines.describing import are_all_gone, what_it_waits_for
+from kohort.region.machines.describing import (
+    are_all_gone,
+    gone_among,
+    strangers_among,
+    what_it_waits_for,
+)
 from kohort.region.machines.records import DRAIN, RESET, STOP, Ask, Drain, Reset
-from kohort.region.machines.strangers import gone_among, strangers_among
 from kohort.region.settings import ClientSettings, admin_settings, consumer_settings
 from kohort.types import TopicPartition
 from kohort.values import replace

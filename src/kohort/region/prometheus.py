@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
     from kohort.region.metrics import RegionMetrics
-    from kohort.region.ui.watching import View
+    from kohort.region.ui.view import View
 
 
 class MetricsError(RegionError):
@@ -80,7 +80,7 @@ class ViewCollector:
     """Collects metrics of a region for Prometheus, from the data of its web page.
 
     Args:
-        view: The data of the page, see `kohort.region.ui.watching.Watch.view`.
+        view: The data of the page, see `kohort.region.ui.view.Watch.view`.
     """
 
     def __init__(self, view: View) -> None:

@@ -18,6 +18,7 @@ from kohort.region.machines.controller_session import (
     ControllerDecision,
     ControllerSession,
 )
+from kohort.region.machines.describing import strangers_among, told_stranger
 from kohort.region.machines.events import (
     Appended,
     Asked,
@@ -49,7 +50,6 @@ from kohort.region.machines.records import (
 )
 from kohort.region.machines.snapshot import digest, dump
 from kohort.region.machines.state import Phase
-from kohort.region.machines.strangers import strangers_among, told_stranger
 from kohort.values import replace
 
 __all__ = ["CONTROLLER", "ControllerConfig", "ControllerMachine", "ControllerSession"]

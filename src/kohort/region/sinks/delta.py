@@ -32,8 +32,7 @@ from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
 from kohort.region.sinks.owners import PREFIX, lost, regions_in
 from kohort.region.sinks.rows import table_of
-from kohort.region.sinks.sink import check_shown, missing_list
-from kohort.region.sinks.storing import one_line, storing
+from kohort.region.sinks.sink import check_shown, missing_list, one_line, storing
 
 if TYPE_CHECKING:
     import pyarrow as pa

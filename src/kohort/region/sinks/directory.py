@@ -16,8 +16,14 @@ from kohort.region.machines.records import OperatorId, RegionPartition
 from kohort.region.names import in_file_names
 from kohort.region.sinks.owners import lost, others
 from kohort.region.sinks.rows import table_of
-from kohort.region.sinks.sink import CutWriter, TaskFile, TaskWriter, check_shown, missing_list
-from kohort.region.sinks.storing import storing
+from kohort.region.sinks.sink import (
+    CutWriter,
+    TaskFile,
+    TaskWriter,
+    check_shown,
+    missing_list,
+    storing,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

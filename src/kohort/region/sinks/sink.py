@@ -8,7 +8,9 @@ succeeded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kohort.region.errors import SinkError
@@ -24,6 +26,8 @@ TaskFile: TypeAlias = dict[str, Any]
 
 Rows: TypeAlias = "Sequence[Any]"
 """The rows returned by the application's function, in order."""
+
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 class CutWriter(Protocol):
@@ -160,3 +164,24 @@ def check_shown(place: object, found: int, shown: int) -> None:
             "write the missing rows again. Restore the output as it was, or process everything "
             "again with a region of another name and an output of its own"
         )
+
+
+@contextmanager
+def storing(place: object) -> Iterator[None]:
+    """Add the location to the error if output cannot be stored there.
+
+    Raises:
+        SinkError: Storing failed; `__cause__` is the file system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SinkError(
+            f"output cannot be stored in {place}: {one_line(error)}. This operator stops; records "
+            "processed since the last checkpoint are processed again"
+        ) from error
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's text as one line, without deltalake's colours and line breaks."""
+    return " ".join(_COLOUR.sub("", str(error)).replace("\u21b3", ":").split()).replace(" :", ":")

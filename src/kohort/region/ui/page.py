@@ -23,7 +23,7 @@ from kohort.region.machines.records import DRAIN, RESET
 from kohort.region.prometheus import ViewCollector, registry_of
 from kohort.region.settings import ClientSettings
 from kohort.region.ui.guard import Guard
-from kohort.region.ui.watching import Watch
+from kohort.region.ui.view import Watch
 
 # Changes within this time are sent together; a comment keeps an idle stream alive.
 _TOGETHER_S = 0.2
