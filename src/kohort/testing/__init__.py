@@ -11,10 +11,10 @@ from kohort.lazy import importer
 
 if TYPE_CHECKING:
     from kohort.testing.async_harness import AsyncKafkaHarness
-    from kohort.testing.calls import NotSimulatedError
     from kohort.testing.consumer import SimulatedConsumer
     from kohort.testing.harness import KafkaHarness
     from kohort.testing.harness_clients import HarnessError
+    from kohort.testing.positions import NotSimulatedError
     from kohort.testing.process import KafkaProcess
     from kohort.testing.simulated import SimulationFailedError, simulate
 
@@ -36,7 +36,7 @@ __getattr__ = importer(
         "HarnessError": ".harness_clients",
         "KafkaHarness": ".harness",
         "KafkaProcess": ".process",
-        "NotSimulatedError": ".calls",
+        "NotSimulatedError": ".positions",
         "SimulatedConsumer": ".consumer",
         "SimulationFailedError": ".simulated",
         "simulate": ".simulated",

@@ -22,8 +22,7 @@ from kohort.client.consumer.membership.metrics import GroupMetrics
 from kohort.client.consumer.records import ConsumerRecord
 from kohort.errors import CommitFailedError, ErrorCode, KohortError, LocalProtocolError
 from kohort.group.member.events import GroupMembershipOperation, RejoinAsked
-from kohort.testing.calls import CallLog, shown
-from kohort.testing.positions import CommittingApplication, SimulatedPositions
+from kohort.testing.positions import CallLog, CommittingApplication, SimulatedPositions, shown
 from kohort.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]

@@ -17,9 +17,8 @@ from kohort.group.effects import Callback
 from kohort.group.events import Ownership
 from kohort.simulation.groups.client import Client
 from kohort.simulation.groups.world import MachineFailedError, ViolationError
-from kohort.testing.calls import CallLog, NotSimulatedError, call_text
 from kohort.testing.consumer import SimulatedConsumer
-from kohort.testing.positions import CommittingApplication
+from kohort.testing.positions import CallLog, CommittingApplication, NotSimulatedError, call_text
 from kohort.types import TopicPartition
 from kohort.wire.codec.schema import Message
 

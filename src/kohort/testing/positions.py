@@ -1,17 +1,17 @@
-"""The positions of a simulated consumer, and its brokers' answers about partitions."""
+"""The positions of a simulated consumer, its brokers' answers about partitions, and its calls."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from kohort.client.config import arguments
 from kohort.client.consumer.commits.offsets import OffsetAndTimestamp
 from kohort.client.net.metadata import PartitionMetadata, TopicMetadata
-from kohort.errors import LocalProtocolError
+from kohort.errors import KohortError, LocalProtocolError
 from kohort.simulation.groups.application import Application
 from kohort.simulation.groups.ledger import GROUP
-from kohort.testing.calls import CallLog, NotSimulatedError, shown
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # Leaders are not simulated: every partition has this one.
 _LEADER = 0
+
+_KEPT = 400
+_SHOWN = 15
 
 
 class CommittingApplication(Application):
@@ -223,3 +226,43 @@ def _described(topic: Topic) -> TopicMetadata:
         for number in range(len(topic.ends))
     }
     return TopicMetadata(topic.name, topic.topic_id, partitions)
+
+
+class NotSimulatedError(KohortError):
+    """A listener does something valid that the simulation does not support.
+
+    `simulate` raises it even if the listener catches it: the run is inconclusive.
+    """
+
+
+class CallLog:
+    """The latest calls to listeners and by listeners, by virtual time."""
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[int, str, str]] = deque(maxlen=_KEPT)
+
+    def note(self, now: int, name: str, text: str) -> None:
+        """Record one call.
+
+        Args:
+            now: Virtual time in milliseconds.
+            name: Name of the member.
+            text: The call.
+        """
+        self._lines.append((now, name, text))
+
+    def shown(self, name: str | None = None) -> str:
+        """Return the last lines, of one member or of all; empty if there are none."""
+        chosen = [line for line in self._lines if name in (None, line[1])][-_SHOWN:]
+        rows = [f"  {now:>10,} ms  {who}: {text}" for now, who, text in chosen]
+        return "\n".join(["last calls of listeners, and by listeners:", *rows]) if rows else ""
+
+
+def shown(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions as displayed by Kafka's tools."""
+    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
+
+
+def call_text(method: str, partitions: Iterable[TopicPartition]) -> str:
+    """Return the log's text for a call to a listener."""
+    return f"{method}({shown(partitions)})"

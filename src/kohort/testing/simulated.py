@@ -24,8 +24,8 @@ from kohort.simulation.groups.world import World
 from kohort.simulation.runs.campaign import Choice
 from kohort.simulation.runs.running import Outcome, run_world
 from kohort.simulation.runs.scenario import Scenario
-from kohort.testing.calls import CallLog, NotSimulatedError
 from kohort.testing.listening import ListeningApplication, MakeListener, RaisedError, blaming
+from kohort.testing.positions import CallLog, NotSimulatedError
 from kohort.types import TopicPartition
 from kohort.values import replace
 
