@@ -12,8 +12,7 @@ import sys
 import time
 
 from kohort.simulation.regions.running import run
-from kohort.simulation.regions.scenario import PROTOCOLS, RegionScenario, to_json
-from kohort.simulation.regions.sweeping import pairs
+from kohort.simulation.regions.scenario import PROTOCOLS, RegionScenario, pairs, to_json
 
 _CHUNK = 50
 _SAY_EVERY = 10_000

@@ -28,9 +28,9 @@ from kohort.errors import (
     RequestTimedOutError,
 )
 from kohort.group.coordinator.consumer.validate import Refused
-from kohort.simulation.broken import RuleBrokenError
 from kohort.simulation.groups.world import ViolationError
 from kohort.simulation.runs.scenario import Scenario
+from kohort.simulation.seeded import RuleBrokenError
 from kohort.spark.source.fetch.ranges import RangeLostError
 from kohort.streams.errors import KeyElsewhereError, RecordFailedError
 from kohort.testing.simulated import SimulationFailedError

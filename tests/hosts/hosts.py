@@ -42,7 +42,7 @@ from kohort.group.member.events import (
     Tick,
     TopicsNamed,
 )
-from kohort.simulation.groups.jobs import do_job
+from kohort.simulation.groups.coordinator import do_job
 from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.groups.world import World
 from kohort.simulation.runs.scenario import MemberPlan, Scenario, TopicPlan

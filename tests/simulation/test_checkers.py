@@ -9,7 +9,7 @@ from kohort.group.coordinator.consumer.state.group import ConsumerGroup, Resolve
 from kohort.group.coordinator.consumer.state.log_records import GROUPS
 from kohort.group.coordinator.events import TopicsChanged
 from kohort.simulation.checkers.consumer import legal_target
-from kohort.simulation.faults.operator import remedy
+from kohort.simulation.faults.members import remedy
 from kohort.simulation.groups.facts import Looked
 from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.groups.world import World

@@ -1,4 +1,4 @@
-"""What came of one run of a simulator whose scenario is drawn from a seed."""
+"""What came of one run of a simulator whose scenario is drawn from a seed, and what ends it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections import Counter
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
+
+from kohort.errors import Portable
 
 OK = "ok"
 
@@ -39,3 +41,16 @@ class SeededOutcome(Struct, Generic[S]):
     def is_ok(self) -> bool:
         """Whether no rule was broken."""
         return self.verdict == OK
+
+
+class RuleBrokenError(Portable, Exception):
+    """A rule of a simulated region, or of simulated transactions, was broken.
+
+    Attributes:
+        checker: Name of the rule.
+    """
+
+    def __init__(self, checker: str, text: str) -> None:
+        """Make the error."""
+        self.checker = checker
+        super().__init__(f"{checker}: {text}")

@@ -46,7 +46,7 @@ from kohort.group.member.events import (
     Polled,
     TopicsNamed,
 )
-from kohort.simulation.groups.jobs import do_job
+from kohort.simulation.groups.coordinator import do_job
 from kohort.types import TopicPartition
 from kohort.values import replace
 from tests.simulation.exploring.form import ID, NOW, Form, Forms

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from kohort.group.coordinator.jobs import Job
 from kohort.group.coordinator.state import LogState, ShardSession
 from kohort.group.effects import Callback, MemberJob
 from kohort.group.member.events import MemberEvent
 from kohort.group.member.machine import MemberMachine
-from kohort.simulation.groups.jobs import Job
 from kohort.types import TopicPartition
 from kohort.wire.codec.schema import Message
 

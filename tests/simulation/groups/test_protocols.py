@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kohort.simulation.checkers import CHECKERS
-from kohort.simulation.faults.garbage import KINDS
-from kohort.simulation.groups.owners import Owners
+from kohort.simulation.faults.members import GARBAGE
 from kohort.simulation.groups.protocols import CAMPAIGNS, PROTOCOLS
 from kohort.simulation.groups.world import World
 from kohort.simulation.runs.drawing import draw
-from kohort.simulation.runs.running import Outcome, run, run_world
+from kohort.simulation.runs.running import Outcome, Owners, run, run_world
 from kohort.simulation.runs.scenario import Fault, MemberPlan, Scenario, TopicPlan
 from kohort.types import TopicPartition
 from kohort.values import replace
@@ -69,7 +68,7 @@ def test_a_bounce_that_the_policy_forbids_is_taken_back() -> None:
     assert notes["group became consumer"] == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", GARBAGE)
 def test_garbage_of_a_member_is_no_assignment(kind: str) -> None:
     """K61: the coordinator's own assignor takes over."""
     faults = [

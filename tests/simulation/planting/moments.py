@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kohort.group.events import GroupStateChanged, ProtocolChanged
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.simulation.faults.strangers import ASKING, DRAFT_ASKING, send_stranger
 from kohort.simulation.groups.ledger import GROUP
 

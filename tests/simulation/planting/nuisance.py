@@ -15,7 +15,7 @@ from kohort.group.member.events import (
     ResponseArrived,
     TopicsNamed,
 )
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.types import OffsetAndMetadata
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 from kohort.wire.messages.draft import DraftHeartbeatResponse, DraftJoinGroupResponse

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from kohort.errors import ConfigError
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.simulation.groups.protocols import CAMPAIGNS
 from kohort.simulation.runs.drawing import draw
 from kohort.simulation.runs.running import convergence_bound_ms, run

@@ -6,10 +6,19 @@ from itertools import product
 
 import pytest
 
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.simulation.regions.running import run
-from kohort.simulation.regions.scenario import KINDS, PROTOCOLS, Fault
-from kohort.simulation.regions.sweeping import FROM_MS, OPERATORS, TO_MS, moments, pairs, small
+from kohort.simulation.regions.scenario import (
+    FROM_MS,
+    KINDS,
+    OPERATORS,
+    PROTOCOLS,
+    TO_MS,
+    Fault,
+    moments,
+    pairs,
+    small,
+)
 
 
 @pytest.mark.timeout(600)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kohort.errors import ErrorCode
-from kohort.simulation.faults import departures, log
-from kohort.simulation.faults.departures import client_of, refuse
+from kohort.simulation.faults import coordinator, members
+from kohort.simulation.faults.members import client_of, refuse
 from kohort.simulation.faults.strangers import send_stranger
 from kohort.simulation.groups.client import Client
 from kohort.simulation.runs.scenario import Fault, TopicPlan
@@ -34,17 +34,27 @@ def fault(act: Act) -> Act:
     return act
 
 
-fault(departures.leave)
-fault(departures.leave_slowly)
-fault(departures.leave_lost)
-fault(departures.leave_refused)
-fault(departures.leave_beating)
-fault(departures.leave_early)
-fault(departures.refused_in_call)
-fault(departures.stall_unheard)
-fault(log.compact)
-fault(log.compact_while_loading)
-fault(log.log_damage)
+fault(members.leave)
+fault(members.leave_slowly)
+fault(members.leave_lost)
+fault(members.leave_refused)
+fault(members.leave_beating)
+fault(members.leave_early)
+fault(members.refused_in_call)
+fault(members.stall_unheard)
+fault(coordinator.compact)
+fault(coordinator.compact_while_loading)
+fault(coordinator.log_damage)
+fault(coordinator.wall_step)
+fault(coordinator.failover)
+fault(coordinator.coordinator_crash)
+fault(coordinator.coordinator_dies_writing)
+fault(coordinator.coordinator_pause)
+fault(coordinator.append_fails)
+fault(coordinator.inject)
+fault(coordinator.inject_draft)
+fault(coordinator.inject_assignment)
+fault(coordinator.job_fails)
 
 
 def plan_faults(world: World) -> None:
@@ -322,80 +332,7 @@ def clock_jump(world: World, each: Fault) -> None:
         client.skip(each.lasts_ms)
 
 
-@fault
-def wall_step(world: World, each: Fault) -> None:
-    """The coordinators' time of day is set back or forward."""
-    for node in world.coordinator.nodes:
-        node.wall_skew_ms = each.lasts_ms if each.detail != "back" else -each.lasts_ms
-
-
 # ------------------------------------------------------------------------------------- coordinator
-
-
-@fault
-def failover(world: World, each: Fault) -> None:
-    """Another node leads; `detail` is how long the old one goes on answering."""
-    world.coordinator.move(each.lasts_ms, int(each.detail or 0))
-
-
-@fault
-def coordinator_crash(world: World, each: Fault) -> None:
-    """The coordinator's process dies."""
-    leader = world.coordinator.ready
-    if leader is not None:
-        leader.crash(max(each.lasts_ms, 1_000))
-
-
-@fault
-def coordinator_dies_writing(world: World, each: Fault) -> None:
-    """It dies at its next write: before, in, or after the append, or after the first reply."""
-    leader = world.coordinator.ready
-    if leader is not None:
-        leader.crash_at = each.detail
-
-
-@fault
-def coordinator_pause(world: World, each: Fault) -> None:
-    """The coordinator is suspended while another one leads, and wakes as a zombie."""
-    leader = world.coordinator.leader
-    if leader is not None:
-        leader.paused_until = max(leader.paused_until, world.engine.now + each.lasts_ms)
-        if each.detail == "replaced":
-            world.coordinator.move(100, each.lasts_ms + 2_000)
-
-
-@fault
-def append_fails(world: World, each: Fault) -> None:
-    """The log refuses the next append."""
-    leader = world.coordinator.ready
-    if leader is not None:
-        leader.refuse_appends = ErrorCode[each.detail]
-
-
-@fault
-def inject(world: World, each: Fault) -> None:
-    """The coordinator answers the next request of a kind with an error: "Kind=CODE"."""
-    kind, _, code = each.detail.partition("=")
-    for node in world.coordinator.nodes:
-        node.answers[f"{kind}Request"] = ErrorCode[code]
-
-
-@fault
-def inject_draft(world: World, each: Fault) -> None:
-    """The same with the requests of the draft protocol."""
-    inject(world, each)
-
-
-@fault
-def inject_assignment(world: World, each: Fault) -> None:
-    """The same with the requests by which members make assignments."""
-    inject(world, each)
-
-
-@fault
-def job_fails(world: World, _each: Fault) -> None:
-    """The coordinator's next job fails, as when its assignor raises."""
-    world.failing_jobs += 1
 
 
 @fault

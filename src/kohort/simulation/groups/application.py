@@ -24,9 +24,8 @@ from kohort.group.member.events import (
     Subscribed,
     Unsubscribed,
 )
-from kohort.simulation.chance import Stream
-from kohort.simulation.faults.departures import BEATS, refuse
-from kohort.simulation.faults.operator import remedy
+from kohort.simulation.engine import Stream
+from kohort.simulation.faults.members import BEATS, refuse, remedy
 from kohort.simulation.groups import positions
 from kohort.simulation.groups.base import BaseApplication, BaseClient
 from kohort.simulation.groups.facts import Called, Committing, Delivered, Positioned

@@ -23,8 +23,8 @@ from kohort.group.member.events import (
     Tick,
     TopicsNamed,
 )
-from kohort.simulation.chance import Stream
-from kohort.simulation.faults.garbage import spoiled
+from kohort.simulation.engine import Stream
+from kohort.simulation.faults.members import spoiled
 from kohort.simulation.groups.base import REQUEST_TIMEOUT_MS, BaseClient, BaseNode, BaseWorld
 from kohort.simulation.groups.facts import Moved, Refused, Told
 from kohort.simulation.groups.ledger import GROUP

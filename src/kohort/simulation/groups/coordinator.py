@@ -9,23 +9,25 @@ from __future__ import annotations
 from functools import cache
 from typing import cast
 
-from kohort.broker.coordination.jobs import regex_error
+from kohort.broker.coordination.jobs import do_consumer_job, regex_error, share_out
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.config import CoordinatorConfig
+from kohort.group.coordinator.consumer.decision import ConsumerJob, TargetJob
 from kohort.group.coordinator.events import (
+    JobDone,
     RequestArrived,
     ShardEvent,
     Tick,
     TopicsChanged,
     Unload,
 )
+from kohort.group.coordinator.jobs import DraftAssignmentJob, DraftJobDone, Job, NewTarget
 from kohort.group.coordinator.refusals import refuse
 from kohort.group.coordinator.session import Lifecycle
 from kohort.group.coordinator.shard import Shard, ShardSession
 from kohort.group.effects import Effects
 from kohort.simulation.groups.base import BaseCoordinator, BaseNode, BaseWorld
 from kohort.simulation.groups.facts import Answered, Decided, Loaded, Stepped
-from kohort.simulation.groups.jobs import Job, do_job, may_fail
 from kohort.simulation.groups.network import Connection, Pending
 from kohort.simulation.runs.scenario import Scenario
 from kohort.wire.codec.schema import Message, Request
@@ -47,6 +49,8 @@ _PARKED = (
 )
 # More deadlines at the same moment than any group has.
 _TICKS_MAX = 1_000
+
+__all__ = ["Job", "do_job", "may_fail"]
 
 
 class Node(BaseNode):
@@ -411,3 +415,23 @@ def make_config(scenario: Scenario) -> CoordinatorConfig:
         offsets_retention_ms=scenario.retention_ms,
         offsets_retention_check_interval_ms=min(scenario.retention_ms, 600_000),
     )
+
+
+def may_fail(job: Job) -> bool:
+    """Whether a job needs an assignor of the coordinator, which may raise."""
+    return isinstance(job, (DraftAssignmentJob, TargetJob))
+
+
+def do_job(job: Job, wall_ms: int, *, fails: bool = False) -> JobDone | DraftJobDone:
+    """Do a job, and return the event that reports it.
+
+    Args:
+        job: The job.
+        wall_ms: Time of day in milliseconds since 1970.
+        fails: Whether its assignor raises.
+    """
+    if isinstance(job, DraftAssignmentJob):
+        return DraftJobDone(job, None) if fails else share_out(job)
+    asked = cast("ConsumerJob", job)
+    result = NewTarget(error="the assignor raised") if fails else do_consumer_job(asked)
+    return JobDone(asked.token, asked.group_id, result, wall_ms)

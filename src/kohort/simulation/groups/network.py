@@ -13,8 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from kohort.simulation.chance import Stream
-from kohort.simulation.engine import Engine, Process
+from kohort.simulation.engine import Engine, Process, Stream
 from kohort.simulation.runs.scenario import Weather
 from kohort.wire.codec.schema import Message
 

@@ -21,8 +21,7 @@ from kohort.group.events import (
     Ownership,
     ProtocolChanged,
 )
-from kohort.simulation.chance import Stream
-from kohort.simulation.engine import Engine
+from kohort.simulation.engine import Engine, Stream
 from kohort.simulation.groups.application import Application
 from kohort.simulation.groups.base import BaseClient, BaseNode, BaseWorld, Observed
 from kohort.simulation.groups.client import Client

@@ -13,9 +13,9 @@ from kohort.region.machines.reader import Reader
 from kohort.region.machines.records import OperatorId, RegionPartition, RegionRecord
 from kohort.region.machines.snapshot import dump, load
 from kohort.region.machines.state import RegionState
-from kohort.simulation.broken import RuleBrokenError
 from kohort.simulation.regions.parts import ControlLog, Piece, advanced
 from kohort.simulation.regions.referee import Referee, difference, summary_of
+from kohort.simulation.seeded import RuleBrokenError
 
 
 class Checkers:

@@ -35,7 +35,7 @@ from kohort.region.machines.records import (
 )
 from kohort.region.machines.snapshot import load
 from kohort.region.machines.state import Phase, RegionState
-from kohort.simulation.broken import RuleBrokenError
+from kohort.simulation.seeded import RuleBrokenError
 
 # A decision may wait for a fetch of the log, and for an append with an unknown result.
 _SLACK_MS = 100

@@ -17,7 +17,7 @@ from kohort.region.machines.events import (
 )
 from kohort.region.machines.operator_session import RESET
 from kohort.region.machines.records import Partitions, RegionPartition
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.simulation.regions.base import BaseNode
 from kohort.simulation.regions.parts import Piece, advanced
 

@@ -27,7 +27,7 @@ from kohort.region.machines.operator import OperatorMachine, OperatorState
 from kohort.region.machines.operator_session import OperatorConfig
 from kohort.region.machines.reader import Reader
 from kohort.region.machines.records import OperatorId, Partitions, RegionRecord, Trimmed
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.simulation.regions.base import BaseNode, BaseRegionWorld
 from kohort.simulation.regions.decisions import ControllerWatch, OperatorWatch
 from kohort.simulation.regions.job import Job

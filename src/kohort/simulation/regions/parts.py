@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from kohort.region.machines.coding import decode
 from kohort.region.machines.records import OperatorId, RegionPartition, RegionRecord
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 
 
 class ControlLog:

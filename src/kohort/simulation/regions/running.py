@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kohort.simulation.broken import RuleBrokenError
 from kohort.simulation.regions.scenario import RegionScenario
 from kohort.simulation.regions.world import RegionWorld
-from kohort.simulation.seeded import OK, SeededOutcome
+from kohort.simulation.seeded import OK, RuleBrokenError, SeededOutcome
 from kohort.simulation.shrinking import minimal
 from kohort.simulation.trace import Trace
 from kohort.values import replace

@@ -1,14 +1,21 @@
-"""The scenario of a simulated region, drawn from a seed."""
+"""The scenario of a simulated region: drawn from a seed, or small with two faults.
+
+Seeds draw many faults at any moment. In the small ones nothing is random: two operators share two
+partitions, each fault hits either of them, and every ordered pair of faults is run at all pairs of
+moments of a grid.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, product
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from kohort.errors import ConfigError
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.values import replace
 
 PROTOCOLS = ("eager", "cooperative", "consumer")
@@ -45,6 +52,13 @@ KINDS = (
 
 # An operator that is in the group, and does not come back from a reset.
 _SLOW = ("split log", "ask reset", "force reset", "slow")
+
+OPERATORS = 2
+PARTITIONS = 2
+# The region has made its first checkpoint before, and is calm a while after.
+FROM_MS = 2_000
+TO_MS = 8_000
+_SIZE = 50
 
 
 class Fault(Struct, frozen=True, order=True):
@@ -189,3 +203,41 @@ def from_json(text: str) -> RegionScenario:
         return RegionScenario(**plain)
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"not a scenario of a region: {error}") from None
+
+
+def moments(every_ms: int) -> range:
+    """Return when faults happen."""
+    return range(FROM_MS, TO_MS, every_ms)
+
+
+def pairs(
+    every_ms: int, protocols: tuple[str, ...] = PROTOCOLS, kinds: tuple[str, ...] = KINDS
+) -> Iterator[RegionScenario]:
+    """Yield a scenario for each pair of faults.
+
+    Args:
+        every_ms: Distance of the moments, in milliseconds of the simulated clock.
+        protocols: How the group moves partitions.
+        kinds: Kinds of faults.
+    """
+    what = list(product(kinds, range(OPERATORS)))
+    for protocol in protocols:
+        for first_ms, second_ms in combinations_with_replacement(moments(every_ms), 2):
+            for (first, of), (second, other) in product(what, repeat=2):
+                yield small(
+                    protocol,
+                    Fault(first_ms, first, of, _SIZE),
+                    Fault(second_ms, second, other, _SIZE),
+                )
+
+
+def small(protocol: str, *faults: Fault) -> RegionScenario:
+    """Return a scenario of two operators and two partitions with these faults."""
+    return RegionScenario(
+        seed=1,
+        operators=OPERATORS,
+        partitions=PARTITIONS,
+        protocol=protocol,
+        duration_ms=TO_MS,
+        faults=tuple(sorted(faults)),
+    )

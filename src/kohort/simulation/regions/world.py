@@ -8,15 +8,14 @@ from typing import NoReturn
 from kohort.region.machines.events import Asked, WentHealthy, WentUnhealthy
 from kohort.region.machines.records import DRAIN, RESET, OperatorId, RegionSettings
 from kohort.region.machines.state import Phase
-from kohort.simulation.broken import RuleBrokenError
-from kohort.simulation.chance import Stream
-from kohort.simulation.engine import Engine
+from kohort.simulation.engine import Engine, Stream
 from kohort.simulation.regions.base import BaseNode, BaseRegionWorld
 from kohort.simulation.regions.checkers import Checkers
 from kohort.simulation.regions.group import Group
 from kohort.simulation.regions.node import Node
 from kohort.simulation.regions.parts import ControlLog, Sink, Source
 from kohort.simulation.regions.scenario import Fault, RegionScenario
+from kohort.simulation.seeded import RuleBrokenError
 from kohort.simulation.trace import Trace
 
 _CHOICE_MS = 4_000

@@ -10,12 +10,11 @@ from msgspec import Struct
 from kohort.errors import ConfigError
 from kohort.observe.timeline import OwnershipTimeline
 from kohort.simulation.checkers import CHECKERS
-from kohort.simulation.groups.owners import Owners
 from kohort.simulation.groups.protocols import CAMPAIGNS
 from kohort.simulation.groups.world import World
 from kohort.simulation.runs.drawing import PALETTE, draw, draw_faults
 from kohort.simulation.runs.fleet import Summary
-from kohort.simulation.runs.running import Outcome, run, run_world
+from kohort.simulation.runs.running import Outcome, Owners, run, run_world
 from kohort.simulation.runs.scenario import MemberPlan, Scenario, Weather, nearest
 from kohort.simulation.shrinking import shrink
 from kohort.simulation.trace import Trace

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.group.coordinator.migration.policy import BIDIRECTIONAL, POLICIES
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.simulation.faults.consumer_strangers import CONSUMER_REQUESTS
-from kohort.simulation.faults.garbage import KINDS as GARBAGE
+from kohort.simulation.faults.members import GARBAGE
 from kohort.simulation.faults.strangers import DRAFT_REQUESTS, REQUESTS
 from kohort.simulation.groups.protocols import MIGRATION
 from kohort.simulation.runs.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather

@@ -1,4 +1,4 @@
-"""One run: faults, then calm, then a check that the group has converged."""
+"""One run: faults, then calm, then a check that the group has converged; owners of partitions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from kohort.group.assignors import Assignor
+from kohort.group.events import Ownership
+from kohort.observe.timeline import OwnershipTimeline
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.checkers.liveness import is_converged
 from kohort.simulation.faults.kinds import plan_faults, stop_faults
+from kohort.simulation.groups.base import BaseClient
 from kohort.simulation.groups.facts import Looked, Settled
 from kohort.simulation.groups.world import MachineFailedError, ViolationError, World
 from kohort.simulation.rules import Checkers
 from kohort.simulation.runs.scenario import Scenario, Weather
 from kohort.simulation.trace import Trace
+from kohort.types import TopicPartition
 
 OK = "ok"
 CRASHED = "machine failed"
@@ -153,3 +157,38 @@ def settle(world: World) -> None:
     world.check(Looked())
     if world.ledger.generations != generations:
         world.fail("L8", f"{world.ledger.generations - generations} rebalances in a calm group")
+
+
+class Owners:
+    """Collects changes of ownership as applications learn them.
+
+    A partition has an owner from the call that assigns it to the end of the call that takes it
+    away, or to the death of the process. Where two believe that they own it (one may have been
+    suspended), the later one counts.
+
+    Args:
+        world: The run to observe, before it begins.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._engine = world.engine
+        self._changes: list[tuple[int, TopicPartition, str | None]] = []
+        self._owner: dict[TopicPartition, str | None] = {}
+        world.listeners.append(self._change)
+
+    def _change(
+        self, client: BaseClient, change: Ownership, partitions: frozenset[TopicPartition]
+    ) -> None:
+        owner = client.name if change is Ownership.ASSIGNED else None
+        for partition in sorted(partitions):
+            if owner is None and self._owner.get(partition) != client.name:
+                continue
+            self._owner[partition] = owner
+            self._changes.append((self._engine.now, partition, owner))
+
+    def timeline(self) -> OwnershipTimeline:
+        """Return the timeline of all partitions that ever had an owner."""
+        timeline = OwnershipTimeline(self._owner, 0)
+        for now, partition, owner in self._changes:
+            timeline.own(partition, owner, now)
+        return timeline

@@ -19,10 +19,9 @@ from kohort.observe.timeline import OwnershipTimeline, Span
 from kohort.simulation.checkers import CHECKERS
 from kohort.simulation.faults.kinds import FAULTS
 from kohort.simulation.groups.base import BaseClient
-from kohort.simulation.groups.owners import Owners
 from kohort.simulation.groups.protocols import PROTOCOLS
 from kohort.simulation.groups.world import World
-from kohort.simulation.runs.running import OK, Outcome, run_world
+from kohort.simulation.runs.running import OK, Outcome, Owners, run_world
 from kohort.simulation.runs.scenario import Fault, Scenario, from_values, made, nearest
 from kohort.values import replace
 

@@ -1,8 +1,4 @@
-"""Logs of the simulated brokers, beside those of the group: changelogs, outputs, the control topic.
-
-Records of a producer arrive in order in each partition, some time later; they may arrive when the
-sender is dead already, or never. No batch is stored twice: the producer is idempotent.
-"""
+"""Logs of the simulated brokers beside those of the group: changelogs, outputs, control topic."""
 
 from __future__ import annotations
 

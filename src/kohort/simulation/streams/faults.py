@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from kohort.simulation.faults.departures import client_of
+from kohort.simulation.faults.members import client_of
 from kohort.simulation.runs.scenario import Fault
 
 if TYPE_CHECKING:

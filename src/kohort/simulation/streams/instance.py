@@ -1,10 +1,14 @@
-"""The real instance, with simulated clients in place of those that need brokers."""
+"""The real instance, with simulated clients in place of those that need brokers.
+
+Records of a producer arrive in order in each partition, some time later; they may arrive when the
+sender is dead already, or never. No batch is stored twice: the producer is idempotent.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -13,7 +17,11 @@ from immutables import Map
 from kohort.client import AsyncConsumer, AsyncProducer
 from kohort.client.producer.arrow.delivery import ArrowDelivery, PartitionRows
 from kohort.client.producer.delivery import RecordMetadata
-from kohort.simulation.chance import Stream
+from kohort.group.assignors.interface import Assignment, ClusterView
+from kohort.group.subscription import Subscription
+from kohort.simulation.engine import Stream
+from kohort.simulation.groups.world import ViolationError
+from kohort.simulation.streams.base import BaseProcess
 from kohort.simulation.streams.scenario import CHANGELOG
 from kohort.simulation.streams.work import SimulatedDirectory, SimulatedTask
 from kohort.streams.assignment.tasks import Task, Topology
@@ -241,3 +249,41 @@ class LogProducer:
 
     async def close(self, _timeout_s: float = 0.0) -> None:
         """Do nothing: records in flight arrive."""
+
+
+class SimulatedAssignor(LearnerAssignor):
+    """An assignor whose process may die before and after it makes a plan.
+
+    Attributes:
+        process: Its process.
+    """
+
+    process: BaseProcess
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Return the user data, and record the true lags beside it."""
+        process = self.process
+        if process.dies("join"):
+            return None
+        said = super().subscription_user_data(topics)
+        process.joined_at = process.world.engine.now
+        process.lags = process.streams_world.lags_of(process)
+        return said
+
+    def assign_with_user_data(
+        self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        """Make a plan, and check it."""
+        process, world = self.process, self.process.streams_world
+        if process.dies("lead"):
+            return {}
+        try:
+            found = super().assign_with_user_data(cluster, subscriptions)
+            world.planned(subscriptions, found)
+        except ViolationError:
+            raise
+        except Exception as error:
+            world.machine_failed(process.name, error)
+            raise
+        process.dies("led")
+        return found

@@ -21,13 +21,12 @@ from kohort.group.member.events import (
     CallbackDone,
     Polled,
 )
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.simulation.groups.application import Application
 from kohort.simulation.groups.base import REQUEST_TIMEOUT_MS, BaseClient, BaseWorld
 from kohort.simulation.groups.client import Client
 from kohort.simulation.groups.facts import Delivered
 from kohort.simulation.groups.network import Done
-from kohort.simulation.streams.assigning import SimulatedAssignor
 from kohort.simulation.streams.base import (
     BaseProcess,
     BaseStreamsApplication,
@@ -35,7 +34,7 @@ from kohort.simulation.streams.base import (
     Records,
 )
 from kohort.simulation.streams.consumer import GroupConsumer
-from kohort.simulation.streams.instance import SimulatedInstance
+from kohort.simulation.streams.instance import SimulatedAssignor, SimulatedInstance
 from kohort.simulation.streams.loop import ProcessDiedError, VirtualLoop
 from kohort.simulation.streams.reader import LogReader
 from kohort.streams.assignment.tasks import Task

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from kohort.errors import ConfigError
-from kohort.simulation.chance import Stream
+from kohort.simulation.engine import Stream
 from kohort.simulation.groups.protocols import COOPERATIVE
 from kohort.simulation.runs.drawing import PALETTE
 from kohort.simulation.runs.scenario import Fault, MemberPlan, Scenario, TopicPlan, Weather

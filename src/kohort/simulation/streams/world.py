@@ -14,11 +14,10 @@ from kohort.group.subscription import Subscription
 from kohort.simulation.groups.base import BaseClient, BaseNode
 from kohort.simulation.groups.world import World
 from kohort.simulation.rules import RULES, Checkers
-from kohort.simulation.streams.assigning import SimulatedAssignor
 from kohort.simulation.streams.base import BaseProcess, BaseStreamsWorld, Disk
 from kohort.simulation.streams.books import Books
 from kohort.simulation.streams.brokers import Brokers
-from kohort.simulation.streams.instance import SimulatedInstance, settings_of
+from kohort.simulation.streams.instance import SimulatedAssignor, SimulatedInstance, settings_of
 from kohort.simulation.streams.process import StreamsApplication, StreamsProcess
 from kohort.simulation.streams.scenario import CHANGELOG, INPUT, STATELESS, StreamsScenario
 from kohort.simulation.streams.work import SimulatedDirectory

@@ -39,7 +39,7 @@ from kohort.group.transactions.events import (
     Producer,
     TransactionEvent,
 )
-from kohort.simulation.broken import RuleBrokenError
+from kohort.simulation.seeded import RuleBrokenError
 from kohort.simulation.transactions.cluster import Answer, Produce
 from kohort.types import TopicPartition
 from kohort.wire.messages.txn_requests import EndTxnResponse

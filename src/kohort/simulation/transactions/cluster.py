@@ -20,7 +20,7 @@ from kohort.group.transactions.events import (
     VerifyPartition,
 )
 from kohort.group.transactions.transaction import TransactionRecord, Transactions, fold
-from kohort.simulation.broken import RuleBrokenError
+from kohort.simulation.seeded import RuleBrokenError
 from kohort.types import TopicPartition
 from kohort.values import replace
 from kohort.wire.records import decode_records

@@ -21,7 +21,7 @@ from kohort.group.transactions.transaction import (
     TransactionState,
     record_of,
 )
-from kohort.simulation.broken import RuleBrokenError
+from kohort.simulation.seeded import RuleBrokenError
 from kohort.simulation.transactions.client import Client, Fate, Request, Sent
 from kohort.simulation.transactions.cluster import Answer, Cluster, Produce
 from kohort.types import TopicPartition

@@ -1,21 +1,27 @@
-"""How applications leave their groups: by several calls in a row, and during other faults.
+"""Faults of members: how their applications leave, wrong assignments, and what an operator mends.
 
-Leaving takes as long as the listener that gives partitions up. Another call, an answer or news of
-the coordinator in that time meets the member in a state that lasts only a moment, so chance alone
-would hardly ever bring the two together.
+Applications leave by several calls in a row, and during other faults. That takes as long as the
+listener that gives partitions up. Another call, an answer or news of the coordinator in that time
+meets the member in a state that lasts only a moment, so chance alone would hardly ever bring the
+two together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, KafkaError, KohortError
 from kohort.group.member.events import CoordinatorLost
+from kohort.group.subscription import decode_assignment, encode_assignment
+from kohort.simulation.groups.base import BaseClient, BaseWorld
+from kohort.simulation.groups.ledger import GROUP
+from kohort.simulation.groups.protocols import CLASSIC, MIGRATION
+from kohort.types import TopicPartition
 from kohort.values import replace
 
 if TYPE_CHECKING:
-    from kohort.simulation.groups.base import BaseClient, BaseWorld
     from kohort.simulation.runs.scenario import Fault
 
 _BACK_MS = 30_000
@@ -27,6 +33,11 @@ _SLOW_MS = 3_500
 # A coordinator that is lost for a shorter time is found by the first look-up.
 _FOUND_AGAIN_MS = 10_000
 BEATS = ("Heartbeat", "DraftHeartbeat", "ConsumerGroupHeartbeat")
+
+GARBAGE = ("twice", "to nobody", "not there", "of no topic")
+
+# The assignors that the operator may add, in order of preference.
+_KNOWN = ("cooperative-sticky", "roundrobin", "range")
 
 
 def client_of(world: BaseWorld, each: Fault) -> BaseClient | None:
@@ -135,3 +146,57 @@ def refuse(client: BaseClient, code: ErrorCode, *kinds: str) -> None:
 def _slow_down(client: BaseClient) -> None:
     application = client.application
     application.slow_ms = max(application.slow_ms, _SLOW_MS)
+
+
+def spoiled(assignments: Mapping[str, bytes], kind: str) -> dict[str, bytes]:
+    """Return assignments as an assignor with a bug would make them.
+
+    Args:
+        assignments: The right assignment of each member.
+        kind: The bug, one of `GARBAGE`.
+    """
+    given = {each: decode_assignment(data)[0] for each, data in assignments.items()}
+    everything = frozenset().union(*given.values())
+    if kind == "twice":
+        given = dict.fromkeys(given, everything)
+    elif kind == "to nobody":
+        given["nobody"] = everything
+    else:
+        topic = min((each.topic for each in everything), default="flights")
+        wrong = TopicPartition("nowhere" if kind == "of no topic" else topic, 9_999)
+        first = min(given)
+        given[first] |= {wrong}
+    return {each: encode_assignment(partitions) for each, partitions in given.items()}
+
+
+def remedy(client: BaseClient, error: KohortError) -> None:
+    """Reconfigure a member so that its group accepts its next life.
+
+    A group that may not change its protocol refuses members of the other one. And a coordinator
+    that has loaded the log only knows the assignor that the group uses, so a member that only has
+    another one is refused until the group rebalances, even if its members have both.
+    """
+    if not isinstance(error, KafkaError):
+        return
+    world, names = client.world, {each.name for each in client.assignors}
+    refused = error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if error.code == ErrorCode.GROUP_ID_NOT_FOUND and world.scenario.protocol == MIGRATION:
+        world.note("migration refused")
+        world.change_plan(client.name, protocol=CLASSIC.name)
+    elif refused and names and names <= set(_KNOWN):
+        world.note("assignor added")
+        listed = names | _listed(world) | _in_use(world)
+        assignors = tuple(name for name in _KNOWN if name in listed)
+        world.change_plan(client.name, assignors=assignors)
+
+
+def _listed(world: BaseWorld) -> set[str]:
+    """The assignors in the configuration of some member."""
+    return {name for plan in world.plans.values() for name in plan.assignors}
+
+
+def _in_use(world: BaseWorld) -> set[str]:
+    """The assignor that the group uses according to a tool, even if no member lists it now."""
+    node = world.coordinator.ready
+    stored = node.shard.log.groups.get(GROUP) if node is not None else None
+    return {stored.protocol} if stored and stored.protocol else set()
