@@ -16,7 +16,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import AdminClient, AsyncConsumer, NewTopic
-from kohort.client.consumer.membership import shell as membership
+from kohort.client.consumer.membership import factory as membership
 from kohort.group.assignors import BUILTIN_ASSIGNORS, ClusterView
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, TopicsChanged

@@ -105,6 +105,10 @@ class Consumer:
     member_id, generation_id = "me", 1
 
     @property
+    def _internals(self) -> Self:
+        return self
+
+    @property
     def core(self) -> Self:
         return self
 

@@ -63,6 +63,11 @@ class GroupConsumer:
         self._internals = self
 
     @property
+    def _internals(self) -> GroupConsumer:
+        """What `internals_of` returns for it."""
+        return self
+
+    @property
     def core(self) -> GroupConsumer:
         """The internals of the consumer."""
         return self
