@@ -1,4 +1,4 @@
-"""Commits of a member: the identity they are made with, and the meaning of errors (L11, L37)."""
+"""Commits of a member: their identity, and the reaction to errors (L11, L37)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kohort.wire.messages.offsets import (
 
 
 class CommitIdentity(Struct, frozen=True):
-    """The identity with which a commit was made."""
+    """The member's identity in a commit."""
 
     member_id: str
     generation: int
@@ -29,7 +29,7 @@ class CommitVerdict(Enum):
     DONE = "stored"
     RETRY = "send it again, after a wait"
     REBALANCE_IN_PROGRESS = "raise RebalanceInProgressError: poll, then commit again"
-    STALE_EPOCH = "again as who the member is by now, or raise CommitFailedError (L37)"
+    STALE_EPOCH = "send it again with the current identity, or raise CommitFailedError (L37)"
     COMMIT_FAILED = "raise CommitFailedError: the partitions belong to another member now"
     RAISE = "raise KafkaError with the code"
 
@@ -51,11 +51,11 @@ _FENCED = frozenset(
 def verdict(
     code: int, sent: CommitIdentity, present: CommitIdentity, *, rebalancing: bool
 ) -> CommitVerdict:
-    """Return the meaning of an answer (L11, L37).
+    """Return how to react to an answer (L11, L37).
 
     Args:
         code: Error code of the answer.
-        sent: The identity with which the commit was made.
+        sent: The identity in the commit.
         present: The member's current identity.
         rebalancing: Whether the member is joining at this moment.
     """
@@ -66,7 +66,7 @@ def verdict(
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         return CommitVerdict.REBALANCE_IN_PROGRESS
     if code in _FENCED and sent != present and rebalancing:
-        # In flight when the member began to join: it may own the partitions again soon.
+        # In flight when the member began to join: it may soon own the partitions again.
         return CommitVerdict.REBALANCE_IN_PROGRESS
     if code == ErrorCode.STALE_MEMBER_EPOCH:
         return CommitVerdict.STALE_EPOCH

@@ -16,10 +16,10 @@ from kohort.wire.codec.schema import Message
 
 
 class Subscribed(Struct, frozen=True):
-    """The application wants these topics.
+    """The application subscribed to topics.
 
     Attributes:
-        topics: Their names; a pattern of the client's own is resolved by the shell.
+        topics: Their names; the shell resolves a client-side pattern.
         pattern: Or a regular expression that the coordinator resolves (KIP-848).
     """
 
@@ -28,7 +28,7 @@ class Subscribed(Struct, frozen=True):
 
 
 class Unsubscribed(Struct, frozen=True):
-    """The application wants no more topics."""
+    """The application unsubscribed."""
 
 
 class Polled(Struct, frozen=True):
@@ -36,7 +36,7 @@ class Polled(Struct, frozen=True):
 
 
 class RejoinAsked(Struct, frozen=True):
-    """The application wants a rebalance (KIP-568), or the leader does when topics changed."""
+    """The application asks for a rebalance (KIP-568), or the leader because topics changed."""
 
     reason: str
 
@@ -46,21 +46,21 @@ class GroupMembershipOperation(Enum):
 
     DEFAULT = "a dynamic member leaves, a static one comes back within its session timeout"
     LEAVE_GROUP = "the member leaves, a static one too"
-    REMAIN_IN_GROUP = "nothing is said that would make the group rebalance now"
+    REMAIN_IN_GROUP = "the member sends no request, so the group does not rebalance now"
 
 
 class Closing(Struct, frozen=True):
-    """The application has finished with the member.
+    """The application closes the member.
 
     Attributes:
-        operation: Whether to tell the group (KIP-1092).
+        operation: Whether to leave the group (KIP-1092).
     """
 
     operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT
 
 
 class CallbackDone(Struct, frozen=True):
-    """The application's listener has returned, or failed, which changes nothing (L6)."""
+    """The application's listener has returned or raised; an error changes nothing (L6)."""
 
     token: int
     error: str | None = None
@@ -73,8 +73,8 @@ class CoordinatorKnown(Struct, frozen=True):
     """The requested look-up has found the coordinator.
 
     Attributes:
-        asks_members: Whether it has the requests by which a member makes its group's assignment
-            (K60); only a member with assignors of its own under KIP-848 needs to know.
+        asks_members: Whether it supports the requests by which a member computes its group's
+            assignment (K60); used only by a KIP-848 member with its own assignors.
     """
 
     asks_members: bool = True
@@ -85,7 +85,7 @@ class LookupFailed(Struct, frozen=True):
 
     Attributes:
         error_code: The error code of FindCoordinator; None: no answer.
-        why: The same in words, for people.
+        why: The reason in words.
     """
 
     error_code: int | None = None
@@ -93,7 +93,7 @@ class LookupFailed(Struct, frozen=True):
 
 
 class CoordinatorLost(Struct, frozen=True):
-    """The connection to the coordinator is gone, or an answer to the shell said so."""
+    """The connection to the coordinator is lost, or an answer says that it has moved."""
 
     cause: str = ""
 
@@ -106,12 +106,12 @@ class ResponseArrived(Struct, frozen=True):
 
 
 class RequestFailed(Struct, frozen=True):
-    """A `Send` has no answer, and will never get one.
+    """A `Send` failed: it will get no answer.
 
     Attributes:
         token: Its number.
-        cause: Why, for people.
-        error_code: Kafka's code when no later attempt can succeed, as `UNSUPPORTED_VERSION`.
+        cause: The reason in words.
+        error_code: Kafka's code if no retry can succeed, such as `UNSUPPORTED_VERSION`.
     """
 
     token: int
@@ -120,7 +120,7 @@ class RequestFailed(Struct, frozen=True):
 
 
 class TopicsNamed(Struct, frozen=True):
-    """The shell has learned names of topics (KIP-848 assigns topics by their ids)."""
+    """The shell has looked up topic names (KIP-848 assigns topics by id)."""
 
     names: Mapping[UUID, str]
 
@@ -129,7 +129,7 @@ class CommitAnswered(Struct, frozen=True):
     """An OffsetCommit was answered.
 
     Attributes:
-        sent: The identity with which the commit was made.
+        sent: The identity in the commit.
         error_code: The most severe error of its partitions.
     """
 
@@ -138,7 +138,7 @@ class CommitAnswered(Struct, frozen=True):
 
 
 class JobDone(Struct, frozen=True):
-    """The assignors have done a job, or failed.
+    """A job of the assignors has ended or failed.
 
     Attributes:
         token: Number of the job.
@@ -153,7 +153,7 @@ class JobDone(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time has passed: the earliest deadline, if it is due, is handled."""
+    """Time has passed: handle the earliest deadline if it is due."""
 
 
 MemberEvent: TypeAlias = (
@@ -223,7 +223,7 @@ class LookupDue(NamedTuple):
     kind: str = "lookup"
 
 
-# These are set and stopped with every heartbeat, and finding a tuple is faster than making one.
+# Set and stopped with every heartbeat: looking a tuple up is faster than creating one.
 HEARTBEAT_DUE = HeartbeatDue()
 SESSION_OVERDUE = SessionOverdue()
 POLL_OVERDUE = PollOverdue()

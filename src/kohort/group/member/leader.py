@@ -21,17 +21,17 @@ from kohort.types import TopicPartition
 from kohort.wire.messages.membership import JoinGroupResponseMember
 
 _NOTHING = Assignment(frozenset())
-# The largest record that Kafka's coordinator can write by its default `message.max.bytes`.
+# The largest record that Kafka's coordinator can write with the default `message.max.bytes`.
 _MAX_BYTES = 1 << 20
 
-# KAFKA-13406: if claims contradict each other, this assignor is more precise than the check.
+# KAFKA-13406: this assignor resolves contradictory claims more precisely than the check.
 _KNOWS_THE_RULE = "cooperative-sticky"
 
 
 def subscriptions_of(members: Iterable[JoinGroupResponseMember]) -> Map[str, Subscription]:
     """Decode the members' subscriptions.
 
-    Invalid bytes affect only their sender: that member gets nothing.
+    A member that sent invalid bytes gets no partitions; others are not affected.
     """
     return Map({member.member_id: _subscription(member) for member in members})
 
@@ -63,7 +63,7 @@ def compute(
     Raises:
         LocalProtocolError: The assignment is invalid for the group, or breaks the rule of the
             cooperative protocol (L8).
-        Exception: Whatever the assignor raises; the shell reports it with `JobDone`.
+        Exception: Any error of the assignor; the shell reports it with `JobDone`.
     """
     if isinstance(job, SubscriptionJob):
         return subscription_user_data(job, assignors)
@@ -82,10 +82,10 @@ def compute(
 def subscription_user_data(
     job: SubscriptionJob, assignors: Mapping[str, Assignor]
 ) -> dict[str, bytes]:
-    """Ask the assignors for user data for the leader; those without any are left out.
+    """Return the assignors' user data for the leader, without assignors that have none.
 
     Raises:
-        LocalProtocolError: An assignor raised, or its data cannot be sent; the text names it.
+        LocalProtocolError: An assignor raised, or its data cannot be sent; the message names it.
     """
     said = {name: _user_data(name, each, job.topics) for name, each in assignors.items()}
     return {name: data for name, data in said.items() if data is not None}
@@ -107,7 +107,7 @@ def _user_data(name: str, assignor: Assignor, wanted: frozenset[str]) -> bytes |
 
 
 def _check_wanted(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
-    """L5: a member refuses partitions of topics it did not subscribe to, and rejoins forever."""
+    """L5: refuse unsubscribed topics; a member that gets them would rejoin forever."""
     for member, each in given.items():
         wanted = job.subscriptions[member].topics
         others = sorted({topic for topic, _ in each.partitions} - wanted)
@@ -119,7 +119,7 @@ def _check_wanted(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
 
 
 def _check_given_once(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
-    """S4: two members that get the same partition both read it."""
+    """S4: refuse a partition given to two members: both would read it."""
     twice = given_twice({member: each.partitions for member, each in given.items()})
     if twice is not None:
         partition, one, other = twice
@@ -129,9 +129,9 @@ def _check_given_once(job: AssignmentJob, given: Mapping[str, Assignment]) -> No
 
 
 def _check_nothing_moves(job: AssignmentJob, given: Mapping[str, Assignment]) -> None:
-    """L8: a partition that its owner must first release goes to no other member in the same round.
+    """L8: refuse to move a partition before its owner has released it in an earlier round.
 
-    A stale claim (KIP-792) gives no right to a partition, but its member has to give it up, too.
+    A stale claim (KIP-792) gives no right to a partition, but its member must release it, too.
     """
     owned = settle_claims(job.subscriptions)
     claims: dict[TopicPartition, list[str]] = {}
@@ -165,10 +165,10 @@ def _name(partition: TopicPartition) -> str:
 
 
 def unknown_claims(job: AssignmentJob, cluster: ClusterView) -> frozenset[TopicPartition]:
-    """Return partitions that members own and that the leader does not know (KIP-429).
+    """Return owned partitions that are missing from the leader's metadata (KIP-429).
 
-    Its metadata may be older than that of the leader before it: it should ask again before it takes
-    them away from their owners.
+    Its metadata may be older than the previous leader's, so it should refresh the metadata before
+    it takes them away from their owners.
     """
     claimed = frozenset().union(*(entry.owned for entry in job.subscriptions.values()))
     return frozenset(

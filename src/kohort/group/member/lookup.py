@@ -1,4 +1,4 @@
-"""Finding the coordinator, which is the same in every protocol (KIP-580)."""
+"""Finding the coordinator, as every protocol does it (KIP-580)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOPELESS = frozenset(
 
 
 def look_up(decision: MemberDecision[S], _event: object = None) -> None:
-    """Ask the shell to find the coordinator, unless it is doing that already or must wait first."""
+    """Ask the shell to find the coordinator, unless a look-up or a wait is already running."""
     session = decision.session
     if session.coordinator_known or session.looking_up or decision.runs(LOOKUP_DUE):
         return
@@ -47,7 +47,7 @@ def note_coordinator(decision: MemberDecision[S], _event: object = None) -> None
 
 
 def is_hopeless(_decision: MemberDecision[S], event: LookupFailed) -> bool:
-    """Return whether no coordinator will ever be found."""
+    """Return whether the look-up failed permanently."""
     return event.error_code in _HOPELESS
 
 

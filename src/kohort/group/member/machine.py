@@ -38,7 +38,7 @@ class MemberMachine(ABC, Generic[S, D]):
     """One member of one group, whatever protocol it speaks.
 
     Attributes:
-        rebalancing: The states in which it is joining, which alone may make a commit fail.
+        rebalancing: The states of a running join, which can make a commit fail.
         config: Its settings.
         session: Its whole state; a value.
         assignors: Its assignors by name, in order of preference.
@@ -58,7 +58,7 @@ class MemberMachine(ABC, Generic[S, D]):
         Args:
             config: Its settings.
             session: Its initial state.
-            run: Runs the table of its protocol with a trigger (`Table.run`).
+            run: Runs a trigger through the table of its protocol (`Table.run`).
             assignors: The assignors that it can run, in order of preference.
 
         Raises:
@@ -84,7 +84,7 @@ class MemberMachine(ABC, Generic[S, D]):
 
     @property
     def identity(self) -> CommitIdentity:
-        """Return the identity with which a commit is made now."""
+        """Return the identity for a commit made now."""
         return CommitIdentity(self.session.member_id, self.session.generation)
 
     @property
@@ -114,23 +114,23 @@ class MemberMachine(ABC, Generic[S, D]):
 
     @property
     def group_topics(self) -> frozenset[str]:
-        """Topics to watch in the group's name: none, unless it is the leader of a classic group."""
+        """Topics to watch for the group: none, unless the member leads a classic group."""
         return frozenset()
 
     @property
     def unnamed(self) -> frozenset[UUID]:
-        """Topics that it knows by id only (KIP-848), until `TopicsNamed` brings their names."""
+        """Topics known only by id (KIP-848), until `TopicsNamed` brings their names."""
         return self.session.unnamed
 
     def tell_assignor(self, callback: Callback) -> None:
-        """Pass an assignment to the assignor that made it, if it is one of this member's (L5).
+        """Pass an assignment to the assignor that computed it, if this member has it (L5).
 
         Args:
             callback: The call into the application that is about to be made; `ASSIGNED`.
             callback: The call that the application gets next.
 
         Raises:
-            Exception: Whatever the assignor raises; like an error of the listener it changes
+            Exception: Any error of the assignor; like an error of the listener, it changes
                 nothing (L6).
         """
         assignor = self.assignors.get(callback.assignor)
@@ -155,7 +155,7 @@ class MemberMachine(ABC, Generic[S, D]):
         """
 
     def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
-        """Return the meaning of a commit's answer; call this before deciding `CommitAnswered`.
+        """Return how to react to a commit's answer; call this before deciding `CommitAnswered`.
 
         Args:
             sent: The identity with which the commit was made.
@@ -176,17 +176,17 @@ class MemberMachine(ABC, Generic[S, D]):
             now: Time in milliseconds, of a clock that never goes back.
 
         Raises:
-            LocalProtocolError: A call of the application that the present state does not allow.
+            LocalProtocolError: The present state does not allow this call of the application.
         """
         decision = self._begin(now)
         trigger = self._trigger(decision, event)
         if trigger is not None:
             self._run(decision, type(trigger), trigger)
         self._conclude(decision)
-        return cast("Effects[S]", decision.effects())  # of the session at the start
+        return cast("Effects[S]", decision.effects())  # of the initial session
 
     def _trigger(self, decision: D, event: MemberEvent) -> object | None:
-        """Return the table's trigger for an event; None: nothing is due."""
+        """Return the table's trigger for an event; None: there is none, since nothing is due."""
         match event:
             case Tick():
                 return _take_due(decision)
@@ -214,7 +214,7 @@ class MemberMachine(ABC, Generic[S, D]):
         """Do the work that follows every event."""
 
     def _forget_sent(self, decision: D, token: int) -> Sent | None:
-        """Note that a request has its answer, or will get none.
+        """Remove a request that was answered or will get no answer.
 
         Returns:
             The request as it was sent; None: no answer is expected.
@@ -237,7 +237,7 @@ class MemberMachine(ABC, Generic[S, D]):
         return CoordinatorLost(event.cause)
 
     def _awaits_job(self, _token: int) -> bool:
-        """Return whether the result of a job is still wanted."""
+        """Return whether the machine still waits for a job."""
         return False
 
     def install(self, session: S) -> None:
@@ -254,7 +254,7 @@ class MemberMachine(ABC, Generic[S, D]):
 
 
 def _take_due(decision: MemberDecision[Session]) -> MemberDeadline | None:
-    """Take out the earliest deadline if it is due; the member acts on it."""
+    """Remove and return the earliest deadline if it is due."""
     earliest = decision.session.deadlines.next()
     if earliest is None or earliest[0] > decision.now:
         return None

@@ -1,4 +1,4 @@
-"""A member's assignors as its machine sees them, read once: they are the application's code."""
+"""A member's assignors as its machine sees them, read once since they are application code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Offer(Struct, frozen=True):
     Attributes:
         name: Its name.
         version: Version of its user data.
-        own: The assignor itself, if it is one of this package's, which machines may call.
+        own: The assignor itself if this package defines it, so that the machine may call it.
         is_asked: Whether a job has to ask it for user data when the member joins.
     """
 

@@ -1,4 +1,4 @@
-"""Common pieces of the rows of all members' tables."""
+"""Helpers for the rows of all members' tables."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ S = TypeVar("S", bound=Session)
 
 
 def others(*states: T) -> tuple[T, ...]:
-    """Return all states of a machine except these; at least one has to be given."""
+    """Return all states of a machine except the given ones; at least one is required."""
     return tuple(state for state in type(states[0]) if state not in states)
 
 
 def only_in(states: tuple[T, ...], *triggers: type[object]) -> tuple[Row[T, D], ...]:
-    """Declare the states in which triggers can occur: in all others their cells are impossible.
+    """Declare the only states in which triggers can occur; their other cells are impossible.
 
-    The machine waits for them only in these states. One that occurs elsewhere
-    is a bug of this package, and raises AssertionError.
+    The machine waits for these triggers only in those states. A trigger in another state is a
+    bug of this package and raises AssertionError.
     """
     return tuple(row(others(*states), trigger, never) for trigger in triggers)
 
 
 def never(decision: Decision[Enum], event: object) -> None:
-    """An event that cannot occur in this state."""
+    """Raise an error: the event cannot occur in this state."""
     raise AssertionError(f"{type(event).__name__} in {decision.state.name}")
 
 
 def both(first: Callable[[D, E], None], second: Callable[[D, E], None]) -> Callable[[D, E], None]:
-    """Return a handler that runs two handlers in order and has both names."""
+    """Return a handler that runs two handlers in order; its name combines theirs."""
 
     def handler(decision: D, event: E) -> None:
         first(decision, event)
@@ -61,7 +61,7 @@ def note_poll(decision: MemberDecision[S], _call: Polled) -> None:
 
 
 def note_topics(decision: MemberDecision[S], call: Subscribed) -> None:
-    """Store another subscription; a resting member compares it with the one it joined with."""
+    """Store the subscription; a stable member compares it with the one of its last join."""
     if not call.topics:
         raise LocalProtocolError("a subscription to no topics is an unsubscribe")
     decision.session = replace(decision.session, topics=call.topics)

@@ -38,17 +38,17 @@ class Session(Struct, frozen=True, kw_only=True):
     """The part of a member's session that is the same in every protocol; a value.
 
     Attributes:
-        state: Its state, one of its protocol's.
+        state: Its state, of its protocol's enum.
         member_id: Its id in the group; empty when it has none.
         topics: The topics the application subscribes to.
         request: The request in flight other than a heartbeat, if the protocol has any.
         heartbeat: The heartbeat in flight.
         coordinator_known: Whether requests can be sent.
         looking_up: Whether the shell looks for the coordinator.
-        callback: The call into the application that has not returned.
-        failures: How many attempts to join or to find the coordinator failed in a row.
+        callback: The call into the application that has not returned yet.
+        failures: Number of consecutive failures to join or to find the coordinator.
         next_token: The next number to give to a request, callback or job.
-        deadlines: The time when each key is due.
+        deadlines: The running deadlines and their times.
     """
 
     state: Enum
@@ -70,12 +70,12 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def is_member(self) -> bool:
-        """Return whether it belongs to a generation or has an epoch, as far as it knows."""
+        """Return whether the member has a generation or epoch, as far as it knows."""
         return bool(self.member_id) and self.generation != NO_GENERATION
 
     @property
     def unnamed(self) -> frozenset[UUID]:
-        """Topics that it knows by id only (KIP-848), until `TopicsNamed` brings their names."""
+        """Topics known only by id (KIP-848), until `TopicsNamed` brings their names."""
         return frozenset()
 
     @property
@@ -85,18 +85,18 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def holds_its_place(self) -> bool:
-        """Return whether no other member gets its partitions before it has released them."""
+        """Return whether its partitions stay its own until it has released them."""
         return self.is_member
 
 
 def revoked_or_lost(session: Session) -> Ownership:
     """Return whether partitions that the application gives up now are revoked or lost.
 
-    They are *revoked* while the member has its place in the group: the coordinator gives them to
-    no other before it has let go, so the application can still commit. They are *lost* once it was
-    removed, has left or has failed: another member may read them already, and a commit would be
-    refused. A classic member asks once more when the call has ended: what the application was told
-    to give up has become lost if the member was removed meanwhile.
+    They are *revoked* while the member is in the group: the coordinator assigns them to no other
+    member before they are released, so the application can still commit. They are *lost* once the
+    member was removed, has left or has failed: another member may read them already, and a commit
+    would be refused. A classic member checks again when the call has ended: if it was removed in
+    between, the partitions have become lost.
     """
     return Ownership.REVOKED if session.holds_its_place else Ownership.LOST
 
@@ -117,7 +117,7 @@ class MemberDecision(Struct, Generic[S_co]):
         find_coordinator: Whether to look for the coordinator.
         raised: Errors for the application.
         observed: Events to report.
-        late_ms: How long ago the deadline that is acted on was due.
+        late_ms: How far past its due time the handled deadline is.
     """
 
     config: MemberConfig
@@ -166,7 +166,7 @@ class MemberDecision(Struct, Generic[S_co]):
         return sent
 
     def say_told(self, callback: Callback, change: Ownership) -> None:
-        """Report that the application has learned of a change, and which one."""
+        """Report which change the application was notified of."""
         self.observed.append(
             OwnershipChanged(
                 group=self.config.group_id,
@@ -184,9 +184,9 @@ class MemberDecision(Struct, Generic[S_co]):
         self.session = replace(self.session, deadlines=deadlines)
 
     def back_off(self, deadline: MemberDeadline) -> None:
-        """Count a failure, and start a deadline that ends after a wait.
+        """Count a failure, and start a deadline for the retry.
 
-        Each failure in a row makes the wait longer (KIP-580).
+        Each consecutive failure makes the wait longer (KIP-580).
         """
         failures = self.session.failures + 1
         self.session = replace(self.session, failures=failures)

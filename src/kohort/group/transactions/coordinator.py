@@ -1,6 +1,6 @@
-"""The transaction coordinator: which producer may write in which transaction, and how it ends.
+"""The transaction coordinator: it fences producers and tracks and ends their transactions.
 
-A shell drives it as it drives a shard of groups:
+A shell drives it like a shard of groups:
 
     effects = coordinator.decide(event, now, wall_ms)     # changes nothing
     log.append(effects.record)                   # on failure drop the effects
@@ -8,8 +8,8 @@ A shell drives it as it drives a shard of groups:
     write(effects.markers)                       # then decide(MarkersWritten(...))
     send(effects.error, effects.producer)
 
-A decision is in the log before a partition learns it: a restarted coordinator finds there
-which markers are missing (`unended`).
+A decision is in the log before its markers are written, so a restarted coordinator knows which
+markers may be missing (`unended`).
 """
 
 from __future__ import annotations
@@ -45,31 +45,31 @@ class TransactionCoordinator:
 
     Attributes:
         config: Settings.
-        log: The state that the records add up to; a value.
-        deadlines: When a transaction has taken too long, or a producer was silent for days.
+        log: The fold of the records; a value.
+        deadlines: When transactions time out and idle producers expire.
     """
 
     def __init__(self, config: TransactionConfig) -> None:
-        """Make a coordinator that knows no producer."""
+        """Make a coordinator without producers."""
         self.config = config
         self.log: Transactions = Map()
         self.deadlines: Deadlines[TransactionDeadline] = Deadlines()
 
     def apply(self, record: TransactionRecord) -> None:
-        """Add a record of the log, while it is read.
+        """Apply a record while the log is read.
 
         Raises:
-            RemoteProtocolError: The record is in a state that no version of the log has.
+            RemoteProtocolError: The record has an unknown transaction state.
         """
         self.log = fold(self.log, record)
 
     def load_finished(self, now: int) -> None:
-        """Start the deadlines of all producers at `now`, as if all had just been heard from."""
+        """Start the deadlines of all producers at `now`, as if each had just sent a request."""
         for known in self.log.values():
             self.deadlines = watched(self.deadlines, known, self.config, now)
 
     def unended(self) -> list[Markers]:
-        """Return the markers of transactions whose partitions may not know the outcome."""
+        """Return the markers of decided transactions, which some partitions may lack."""
         return [
             Markers(
                 name,

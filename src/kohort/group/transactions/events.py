@@ -14,14 +14,14 @@ from kohort.wire.records.marker import Marker
 
 
 class Producer(Struct, frozen=True):
-    """The id and the epoch of a producer."""
+    """The id and epoch of a producer."""
 
     producer_id: int
     epoch: int
 
 
 class InitProducer(Struct, frozen=True, kw_only=True):
-    """A producer begins, or begins again after an error (InitProducerId).
+    """A producer starts, or restarts after an error (InitProducerId).
 
     Attributes:
         transactional_id: Its name.
@@ -37,7 +37,7 @@ class InitProducer(Struct, frozen=True, kw_only=True):
 
 
 class AddPartitions(Struct, frozen=True, kw_only=True):
-    """Partitions join the transaction, which begins with the first of them.
+    """Partitions join the transaction; the first ones begin it.
 
     Attributes:
         transactional_id: Name of the producer.
@@ -53,7 +53,7 @@ class AddPartitions(Struct, frozen=True, kw_only=True):
 
 
 class VerifyPartition(Struct, frozen=True, kw_only=True):
-    """A producer writes to a partition that has to be in its transaction (KIP-890)."""
+    """A producer writes to a partition that must be in its transaction (KIP-890)."""
 
     transactional_id: str
     producer: Producer
@@ -85,13 +85,13 @@ class EndAndRenew(Struct, frozen=True, kw_only=True):
 
 
 class MarkersWritten(Struct, frozen=True):
-    """Every partition of the transaction knows the outcome."""
+    """The markers were written to every partition of the transaction."""
 
     transactional_id: str
 
 
 class TransactionTimedOut(NamedTuple):
-    """A transaction took too long. Both the deadline and the event."""
+    """A transaction timed out. Both the deadline and the event."""
 
     transactional_id: str
     kind: str = "timeout"
@@ -122,12 +122,12 @@ class TransactionEffects(Struct, frozen=True, kw_only=True):
     """The effects of one event; none of them happens before the record is in the log.
 
     Attributes:
-        transaction: The producer as it will be.
-        deadlines: To be installed.
-        record: To be appended; None: nothing has changed.
-        error: The answer.
-        producer: The producer's new id and epoch, if it asked for them.
-        markers: To be written.
+        transaction: The producer after this event.
+        deadlines: The deadlines to install.
+        record: The record to append; None: nothing has changed.
+        error: The error code of the answer.
+        producer: The producer's new id and epoch, if it requested them.
+        markers: The markers to write.
     """
 
     transaction: Transaction

@@ -47,15 +47,15 @@ class TransactionDecision(Struct):
 
     Attributes:
         config: Settings.
-        known: The producer as it is in the log.
-        transaction: The producer as it will be.
+        known: The producer as stored in the log.
+        transaction: The producer after this event.
         now: Time in milliseconds, of a clock that never goes back.
         wall_ms: Time of day in milliseconds since 1970.
-        deadlines: As they will be.
+        deadlines: The deadlines after this event.
         error: The answer.
         producer: The identity that the producer gets.
         markers: The markers to write.
-        why: Why a request is refused, once a row has detected it.
+        why: The error of a refused request, once a guard has found one.
     """
 
     config: TransactionConfig
@@ -71,11 +71,11 @@ class TransactionDecision(Struct):
 
     @property
     def state(self) -> TransactionState:
-        """Return the state that the producer will be in."""
+        """Return the producer's state after this event."""
         return self.transaction.state
 
     def refuse(self, _event: object) -> None:
-        """Answer with the error in `why`, and nothing else."""
+        """Answer with the error in `why`, and discard everything else."""
         assert isinstance(self.why, ErrorCode)
         self.error = self.why
 
@@ -85,11 +85,11 @@ class TransactionDecision(Struct):
         self.deadlines = watched(self.deadlines, self.transaction, self.config, self.now)
 
     def told(self) -> None:
-        """Answer with the id and epoch that the producer continues with."""
+        """Answer with the producer's next id and epoch."""
         self.producer = Producer(self.transaction.producer_id, self.transaction.epoch)
 
     def end(self, commits: bool) -> None:
-        """Send the outcome to the partitions."""
+        """Write the markers to the partitions."""
         known = self.transaction
         marker = Marker(known.producer_id, known.epoch, commits)
         self.markers = Markers(known.transactional_id, marker, known.partitions)
@@ -128,13 +128,13 @@ def watched(
 
 
 def timeout_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode | None:
-    """Return why a time-out is refused: it is not positive, or longer than the broker allows."""
+    """Return the error for a timeout that is not positive or exceeds the broker's limit."""
     allowed = 0 < init.timeout_ms <= decision.config.transaction_max_timeout_ms
     return None if allowed else ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 def number_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode | None:
-    """Return why a producer that names its id is refused: another has replaced it."""
+    """Return the error for a producer whose id was replaced."""
     expected, known = init.expected, decision.transaction
     if expected is None or expected.producer_id == known.producer_id:
         return None
@@ -145,7 +145,7 @@ def number_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode
 
 
 def epoch_error(decision: TransactionDecision, init: InitProducer) -> ErrorCode | None:
-    """Return why a producer's epoch is refused: it is neither the current nor the previous one."""
+    """Return the error for an epoch that is neither the current nor the previous one."""
     expected, known = init.expected, decision.transaction
     if expected is None or expected.epoch in (known.epoch, known.last_epoch):
         return None
@@ -169,18 +169,18 @@ def create(decision: TransactionDecision, init: InitProducer) -> None:
 
 
 def is_repeated(decision: TransactionDecision, init: InitProducer) -> bool:
-    """Return whether this repeats a request whose answer was lost: it has the previous identity."""
+    """Return whether this retries an answered request: it has the previous identity."""
     return init.expected is not None and init.expected.epoch != decision.transaction.epoch
 
 
 def tell_again(decision: TransactionDecision, init: InitProducer) -> None:
-    """Repeat the first answer, with the epoch that the request led to."""
+    """Repeat the first answer, with the epoch that it assigned."""
     decision.become(_usable(_begun(decision.transaction, init), init.fresh_id))
     decision.told()
 
 
 def _usable(known: Transaction, fresh_id: int) -> Transaction:
-    """Give a producer another id instead of the last epoch, which no epoch can follow."""
+    """Replace the producer's id if its next epoch would be the last."""
     if known.epoch < MAX_EPOCH:
         return known
     return replace(known, producer_id=fresh_id, previous_producer_id=known.producer_id, epoch=0)
@@ -212,13 +212,13 @@ def renew(decision: TransactionDecision, init: InitProducer) -> None:
 
 
 def fence(decision: TransactionDecision, _init: InitProducer) -> None:
-    """Abort the former producer's transaction; the new producer retries when that is done."""
+    """Abort the former producer's transaction; the new producer retries afterwards."""
     _fence(decision)
     decision.error = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _fence(decision: TransactionDecision) -> None:
-    """Abort with the next epoch; the producer that began it may request that one (KIP-588)."""
+    """Abort with the next epoch; the fenced producer may later request that epoch (KIP-588)."""
     known = decision.transaction
     epoch = min(known.epoch + 1, MAX_EPOCH)
     decision.become(replace(known, state=PREPARE_ABORT, epoch=epoch, last_epoch=known.epoch))
@@ -226,7 +226,7 @@ def _fence(decision: TransactionDecision) -> None:
 
 
 def is_ending(_decision: TransactionDecision, _event: object) -> ErrorCode:
-    """Return why everything is refused while the partitions are learning the outcome."""
+    """Return the error for any request while the markers are being written."""
     return ErrorCode.CONCURRENT_TRANSACTIONS
 
 
@@ -236,7 +236,7 @@ def is_ending(_decision: TransactionDecision, _event: object) -> ErrorCode:
 def producer_error(
     decision: TransactionDecision, event: AddPartitions | VerifyPartition | EndTransaction
 ) -> ErrorCode | None:
-    """Return why a producer is refused: it is unknown, or another has replaced it."""
+    """Return the error for a producer that is unknown or was replaced."""
     known = decision.transaction
     if known.state is DEAD or event.producer.producer_id != known.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -244,7 +244,7 @@ def producer_error(
 
 
 def takes_part(decision: TransactionDecision, added: AddPartitions) -> bool:
-    """Return whether all partitions have joined before."""
+    """Return whether all the partitions are in the transaction already."""
     return added.partitions <= decision.transaction.partitions
 
 
@@ -253,7 +253,7 @@ def nothing(_decision: TransactionDecision, _event: object) -> None:
 
 
 def add(decision: TransactionDecision, added: AddPartitions) -> None:
-    """Add partitions; the first of them begin the transaction and start its clock."""
+    """Add partitions; the first ones begin the transaction and start its timeout."""
     known = decision.transaction
     deadlines = decision.deadlines
     begins = known.state is not ONGOING
@@ -271,7 +271,7 @@ def add(decision: TransactionDecision, added: AddPartitions) -> None:
 
 
 def not_part(decision: TransactionDecision, verified: VerifyPartition) -> ErrorCode | None:
-    """Return why a producer may not write to a partition: it has not joined."""
+    """Return the error for a partition that is not in the transaction."""
     known = decision.transaction
     joined = known.state is ONGOING and verified.partition in known.partitions
     return None if joined else ErrorCode.TRANSACTION_ABORTABLE
@@ -288,13 +288,13 @@ def prepare(decision: TransactionDecision, end: EndTransaction) -> None:
 
 
 def otherwise(decision: TransactionDecision, end: EndTransaction) -> ErrorCode | None:
-    """Return why an end is refused: there is no transaction, or it ended the other way."""
+    """Return the error for an end without a transaction, or with the other outcome."""
     ended = {True: (PREPARE_COMMIT, COMPLETE_COMMIT), False: (PREPARE_ABORT, COMPLETE_ABORT)}
     return None if decision.state in ended[end.commits] else ErrorCode.INVALID_TXN_STATE
 
 
 def complete(decision: TransactionDecision, _written: MarkersWritten) -> None:
-    """Complete the transaction; a producer whose epochs are used up continues with its next id."""
+    """Complete the transaction; replace the producer's id if its epochs are used up."""
     known = decision.transaction
     rotates = known.next_producer_id >= 0
     decision.become(
@@ -314,18 +314,18 @@ def complete(decision: TransactionDecision, _written: MarkersWritten) -> None:
 
 
 def _repeats(known: Transaction, end: EndAndRenew) -> bool:
-    """Return whether this repeats an end whose answer was lost."""
+    """Return whether this retries an end that was already answered."""
     return end.producer.epoch == known.epoch - 1 or _repeats_rotation(known, end)
 
 
 def _repeats_rotation(known: Transaction, end: EndAndRenew) -> bool:
-    """Return whether this repeats an end that gave the producer another id."""
+    """Return whether this retries an end that replaced the producer's id."""
     was = end.producer.producer_id == known.previous_producer_id
     return was and end.producer.epoch == MAX_EPOCH - 1 and known.epoch == 0
 
 
 def renewing_error(decision: TransactionDecision, end: EndAndRenew) -> ErrorCode | None:
-    """Return why a producer is refused: it is unknown, or another has replaced it."""
+    """Return the error for a producer that is unknown or was replaced."""
     known = decision.transaction
     rotated = _repeats_rotation(known, end)
     if known.state is DEAD or (end.producer.producer_id != known.producer_id and not rotated):
@@ -336,7 +336,7 @@ def renewing_error(decision: TransactionDecision, end: EndAndRenew) -> ErrorCode
 
 
 def renewing_otherwise(decision: TransactionDecision, end: EndAndRenew) -> ErrorCode | None:
-    """Return why an end is refused: there is nothing to commit, or it ended the other way."""
+    """Return the error for an end with nothing to commit, or with the other outcome."""
     known = decision.transaction
     if _repeats(known, end):
         ended = COMPLETE_COMMIT if end.commits else COMPLETE_ABORT
@@ -345,13 +345,13 @@ def renewing_otherwise(decision: TransactionDecision, end: EndAndRenew) -> Error
 
 
 def ending_otherwise(decision: TransactionDecision, end: EndAndRenew) -> ErrorCode:
-    """Return why an end is refused while another one is in progress."""
+    """Return the error for an end while another one is in progress."""
     same = decision.state is (PREPARE_COMMIT if end.commits else PREPARE_ABORT)
     return ErrorCode.CONCURRENT_TRANSACTIONS if same else ErrorCode.INVALID_TXN_STATE
 
 
 def has_ended(decision: TransactionDecision, end: EndAndRenew) -> bool:
-    """Return whether this end has been carried out before."""
+    """Return whether this end was already carried out."""
     return _repeats(decision.transaction, end)
 
 
@@ -364,9 +364,9 @@ def tell_next(decision: TransactionDecision, end: EndAndRenew) -> None:
 
 
 def prepare_and_renew(decision: TransactionDecision, end: EndAndRenew) -> None:
-    """Decide the outcome; its markers have the epoch that the producer continues with.
+    """Decide the outcome; its markers carry the producer's next epoch.
 
-    So every partition refuses writes of an earlier epoch that are still in flight.
+    So each partition refuses writes of an earlier epoch that are still in flight.
     """
     known = decision.transaction
     next_id = end.fresh_id if known.is_exhausted else -1
@@ -391,12 +391,12 @@ def prepare_and_renew(decision: TransactionDecision, end: EndAndRenew) -> None:
 
 
 def abort_late(decision: TransactionDecision, _due: TransactionTimedOut) -> None:
-    """Abort a transaction that takes too long, and fence its producer."""
+    """Abort a transaction that timed out, and fence its producer."""
     _fence(decision)
 
 
 def forget(decision: TransactionDecision, _due: ProducerExpired) -> None:
-    """Forget a producer that was silent for days."""
+    """Forget an idle producer."""
     name = decision.transaction.transactional_id
     decision.transaction = Transaction(transactional_id=name)
 

@@ -1,4 +1,4 @@
-"""A transactional producer as it is in the log, and its record."""
+"""A transactional producer as stored in the log, and its record."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kohort.wire.messages.transaction_records import (
 
 NO_EPOCH = -1
 MAX_EPOCH = 0x7FFF
-"""The last epoch fences the holder of the one before, and no producer gets it."""
+"""The last epoch only fences the holder of the previous one; no producer gets it."""
 
 
 class TransactionState(State):
-    """The state of a producer's transaction; the values are the names that Kafka's tools print."""
+    """The state of a producer's transaction; values as Kafka's tools print them."""
 
     DEAD = "Dead"
     EMPTY = "Empty"
@@ -49,19 +49,19 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
     Attributes:
         transactional_id: Its name.
-        state: The state of its transaction; DEAD: the producer is unknown.
+        state: The state of its transaction; DEAD for an unknown producer.
         producer_id: Its id.
-        epoch: Its epoch: a later one fences the earlier ones.
-        last_epoch: The epoch before the last InitProducerId, of which the same request may come
-            again; not in the log.
-        previous_producer_id: The id before its epochs were used up, -1 for none.
-        next_producer_id: The id it gets when this transaction ends, -1: it keeps its own.
+        epoch: Its epoch; each new epoch fences the earlier ones.
+        last_epoch: The epoch before the last InitProducerId, to recognize a retry of that
+            request; not in the log.
+            previous_producer_id: The id whose epochs were used up, -1 for none.
+            next_producer_id: The id that replaces it when this transaction ends; -1: it keeps its id.
         timeout_ms: How long a transaction may take.
         partitions: The partitions that take part.
         start_ms: When the transaction began, in milliseconds since 1970; -1 before the first.
-        updated_ms: When this was written.
-        client_version: Version of the transaction protocol that its client speaks: 2 has a new
-            epoch after each transaction (KIP-890).
+        updated_ms: When this was written, in milliseconds since 1970.
+        client_version: Version of the transaction protocol of its client; in version 2, the epoch
+        changes after each transaction (KIP-890).
     """
 
     transactional_id: str
@@ -79,17 +79,17 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether there is no further epoch for a client."""
+        """Return whether its epochs are used up."""
         return self.epoch >= MAX_EPOCH - 1
 
     @property
     def is_ending(self) -> bool:
-        """Return whether the outcome is decided and its partitions have yet to learn it."""
+        """Return whether the outcome is decided, but not all markers are written."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 class TransactionRecord(Struct, frozen=True):
-    """One record of the log; `value` None: the producer is forgotten."""
+    """One record of the log; a `value` of None deletes the producer."""
 
     key: TransactionKey
     value: TransactionValue | None
@@ -99,7 +99,7 @@ Transactions = Map[str, Transaction]
 
 
 def record_of(transaction: Transaction) -> TransactionRecord:
-    """Return a producer's record; for one that is DEAD, its tombstone."""
+    """Return a producer's record, or its tombstone if it is DEAD."""
     key = TransactionKey(transactional_id=transaction.transactional_id)
     if transaction.state is TransactionState.DEAD:
         return TransactionRecord(key, None)
@@ -119,7 +119,7 @@ def record_of(transaction: Transaction) -> TransactionRecord:
 
 
 def _by_topic(transaction: Transaction) -> tuple[TransactionPartitions, ...] | None:
-    """Return the partitions, None where the state has none."""
+    """Return the partitions, None if the state has none."""
     if transaction.state is TransactionState.EMPTY:
         return None
     return tuple(
@@ -140,7 +140,7 @@ def fold(known: Transactions, record: TransactionRecord) -> Transactions:
     """Return the producer after one more record. A tombstone for an unknown producer is legal.
 
     Raises:
-        RemoteProtocolError: The record is in a state that no version of the log has.
+        RemoteProtocolError: The record has an unknown transaction state.
     """
     name, value = record.key.transactional_id, record.value
     if value is None:

@@ -23,9 +23,9 @@ class Remedy(Enum):
     """The reaction to an error code of the coordinator (L10)."""
 
     NONE = "no error"
-    REJOIN = "join again at once, as who we are"
+    REJOIN = "join again at once with the same identity"
     RESET_GENERATION = "forget the generation, keep the member id, join again (KAFKA-13419)"
-    RESET_MEMBER = "forget who we are, join again"
+    RESET_MEMBER = "forget the member id and generation, join again"
     KEEP_MEMBER_ID = "join again at once with the id in the answer (KIP-394)"
     FIND_COORDINATOR = "look for the coordinator"
     WAIT = "try again after a wait"
@@ -38,7 +38,7 @@ _REMEDIES: dict[int, Remedy] = {
     ErrorCode.ILLEGAL_GENERATION: Remedy.RESET_GENERATION,
     ErrorCode.REBALANCE_IN_PROGRESS: Remedy.REJOIN,
     ErrorCode.MEMBER_ID_REQUIRED: Remedy.KEEP_MEMBER_ID,
-    # Java's client fails on this one after SyncGroup (C45); waiting helps.
+    # Java's client fails if SyncGroup gets this error (C45); a retry after a wait succeeds.
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Remedy.WAIT,
     ErrorCode.REQUEST_TIMED_OUT: Remedy.WAIT,
     ErrorCode.NOT_COORDINATOR: Remedy.FIND_COORDINATOR,
@@ -49,7 +49,7 @@ _REMEDIES: dict[int, Remedy] = {
 def remedy(answer: Answer) -> Remedy:
     """Return the reaction to an answer; any unknown error is fatal.
 
-    So is MEMBER_ID_REQUIRED, except in the answer to a JoinGroup.
+    MEMBER_ID_REQUIRED is fatal too, except in the answer to a JoinGroup.
     """
     found = _REMEDIES.get(answer.error_code, Remedy.FATAL)
     is_wrong = found is Remedy.KEEP_MEMBER_ID and not isinstance(answer, JoinGroupResponse)
@@ -57,7 +57,7 @@ def remedy(answer: Answer) -> Remedy:
 
 
 def says(wanted: Remedy) -> Callable[[ClassicMemberDecision, Answer], bool]:
-    """Return a guard: whether the error of an answer calls for this reaction."""
+    """Return a guard that checks whether an answer's error calls for this reaction."""
 
     def guard(_decision: ClassicMemberDecision, answer: Answer) -> bool:
         return remedy(answer) is wanted
@@ -67,7 +67,7 @@ def says(wanted: Remedy) -> Callable[[ClassicMemberDecision, Answer], bool]:
 
 
 def says_gone(_decision: ClassicMemberDecision, answer: Answer) -> bool:
-    """L3, L10: the coordinator does not know the member, or not in this generation."""
+    """L3, L10: return whether the coordinator does not know the member or its generation."""
     return remedy(answer) in (Remedy.RESET_MEMBER, Remedy.RESET_GENERATION)
 
 
@@ -75,7 +75,7 @@ def says_gone(_decision: ClassicMemberDecision, answer: Answer) -> bool:
 
 
 def is_welcome(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> bool:
-    """Return whether the member is in, with an assignor that it knows."""
+    """Return whether the member was accepted, with an assignor that it knows."""
     return answer.error_code == ErrorCode.NONE and join.is_known_answer(decision, answer)
 
 
@@ -103,7 +103,7 @@ def wait_and_join(decision: ClassicMemberDecision, answer: Rebalancing) -> None:
 
 
 def give_up_joining(decision: ClassicMemberDecision, answer: Rebalancing) -> None:
-    """L10: no action of the member would help."""
+    """L10: the error is permanent; no retry would help."""
     what = f"could not join group {decision.config.group_id}"
     join.fail(decision, answer.error_code, what + _why(decision, answer.error_code))
 
@@ -114,13 +114,13 @@ def is_failed(_decision: ClassicMemberDecision, done: JobDone) -> bool:
 
 
 def cannot_speak(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """An assignor raised when asked for user data: tell the application, and try again."""
+    """An assignor raised when asked for user data: report it to the application, and retry."""
     decision.raised.append(KohortError(done.error))
     join.try_again_later(decision, "an assignor failed")
 
 
 def give_back_the_lead(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """The assignor raised: tell the application, and let the group try again."""
+    """The assignor raised: report it to the application, and have the group try again."""
     assignor = decision.session.assignor
     decision.raised.append(KohortError(f"assignor {assignor} failed: {done.error}"))
     join.try_again_later(decision, "the assignor failed")
@@ -130,16 +130,16 @@ def give_back_the_lead(decision: ClassicMemberDecision, done: JobDone) -> None:
 
 
 def is_outdated(decision: ClassicMemberDecision, answer: CommitAnswered) -> bool:
-    """L11: the request had an id or generation that the member no longer has.
+    """L11: return whether the request had an id or generation that the member no longer has.
 
-    A heartbeat cannot: a member that changes its id does not wait for its answer.
+    Heartbeats are never outdated: a member whose id changes ignores the one in flight.
     """
     session = decision.session
     return answer.sent != CommitIdentity(session.member_id, session.generation)
 
 
 def note_alive(decision: ClassicMemberDecision, answer: Answered) -> None:
-    """The coordinator has heard from the member: its session timeout restarts."""
+    """The coordinator has answered: after a heartbeat, the session timeout restarts."""
     if isinstance(answer, HeartbeatAnswered):
         decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
 
@@ -151,13 +151,13 @@ def follow_rebalance(decision: ClassicMemberDecision, answer: Answered) -> None:
 
 
 def follow_later(decision: ClassicMemberDecision, answer: Answered) -> None:
-    """L10: the next rebalance has begun before this one has ended: finish this one first."""
+    """L10: another rebalance began before this one ended: finish this one first."""
     note_alive(decision, answer)
     decision.session = replace(decision.session, rejoin="the group is rebalancing")
 
 
 def is_fatal_commit(_decision: ClassicMemberDecision, answer: CommitAnswered) -> bool:
-    """L11: most errors of a commit affect only that commit."""
+    """L11: return whether a commit's error ends the membership; most affect only the commit."""
     return answer.error_code == ErrorCode.FENCED_INSTANCE_ID
 
 

@@ -36,13 +36,13 @@ def is_another_subscription(decision: ClassicMemberDecision, call: Subscribed) -
 
 
 def resubscribe(decision: ClassicMemberDecision, call: Subscribed) -> None:
-    """Another subscription needs a rebalance."""
+    """Rejoin: a changed subscription needs a rebalance."""
     note_topics(decision, call)
     join.rejoin(decision, "the subscription changed")
 
 
 def comes_back(decision: ClassicMemberDecision, _call: Subscribed) -> bool:
-    """Return whether the member leaves only for now."""
+    """Return whether the member will rejoin after leaving."""
     return decision.session.after_leaving is not ClassicMemberState.CLOSED
 
 
@@ -53,12 +53,12 @@ def subscribe_afterwards(decision: ClassicMemberDecision, call: Subscribed) -> N
 
 
 def rebalance(decision: ClassicMemberDecision, call: RejoinAsked) -> None:
-    """L15: a rebalance was asked for (KIP-568)."""
+    """L15: start the requested rebalance (KIP-568)."""
     join.rejoin(decision, call.reason)
 
 
 def rebalance_later(decision: ClassicMemberDecision, call: RejoinAsked) -> None:
-    """L15: a rebalance was asked for during another one: finish that first."""
+    """L15: a rebalance was requested during another one: finish the running one first."""
     decision.session = replace(decision.session, rejoin=call.reason)
 
 
@@ -82,13 +82,13 @@ def revoked(decision: ClassicMemberDecision, done: CallbackDone) -> None:
     """L3: the application has given up its partitions: join."""
     finish_call(decision, done)
     if not decision.session.is_member:
-        # removed in the meantime: the partitions it would have kept are lost as well
+        # removed in the meantime: the partitions it would have kept are lost too
         decision.session = replace(decision.session, prepared=False)
     join.rejoin(decision, decision.session.reason)
 
 
 def is_moving(decision: ClassicMemberDecision, _done: CallbackDone) -> bool:
-    """Return whether the application has given up the partitions that move to another member."""
+    """Return whether the finished call gave up the partitions that move to another member."""
     callback = decision.session.callback
     return callback is not None and callback.change is Ownership.REVOKED
 
@@ -118,7 +118,7 @@ def is_waiting(decision: ClassicMemberDecision, _event: CoordinatorKnown) -> boo
 
 
 def greet_coordinator(decision: ClassicMemberDecision, _event: CoordinatorKnown) -> None:
-    """Tell the new coordinator at once that we are alive."""
+    """Send the new coordinator a heartbeat at once."""
     lookup.note_coordinator(decision)
     if decision.session.is_member:
         decision.start(HEARTBEAT_DUE, 0)
@@ -135,13 +135,13 @@ def has_said_good_bye(decision: ClassicMemberDecision, _event: object) -> bool:
 
 
 def leave_unheard(decision: ClassicMemberDecision, _event: object) -> None:
-    """Leave without the answer to LeaveGroup, which would change nothing."""
+    """Leave without waiting for the answer to LeaveGroup, which would change nothing."""
     decision.session = replace(decision.session, coordinator_known=False)
     leave.finish(decision)
 
 
 def give_up_lookup(decision: ClassicMemberDecision, event: LookupFailed) -> None:
-    """The group has no coordinator for this member."""
+    """Fail: the group has no coordinator for this member."""
     join.fail(decision, *lookup.end(decision, event))
 
 
@@ -149,14 +149,15 @@ def give_up_lookup(decision: ClassicMemberDecision, event: LookupFailed) -> None
 
 
 def retry(decision: ClassicMemberDecision, _event: object) -> None:
-    """The wait is over, or there is a coordinator to join."""
+    """Join: the wait is over, or the coordinator is known."""
     join.rejoin(decision, decision.session.reason)
 
 
 def beat(decision: ClassicMemberDecision, _event: HeartbeatDue) -> None:
     """L9: send one heartbeat at a time, as long as the member is in the group.
 
-    A member that is late once does not stay out of step with members that began with it.
+    The next one is due one interval after this one was, not after it was sent. So a single late
+    heartbeat does not shift the later ones.
     """
     session = decision.session
     if not session.is_member:
@@ -175,7 +176,7 @@ def beat(decision: ClassicMemberDecision, _event: HeartbeatDue) -> None:
 
 
 def doubt_coordinator(decision: ClassicMemberDecision, _event: SessionOverdue) -> None:
-    """No answer for a whole session timeout: the coordinator may have moved."""
+    """Look the coordinator up: no answer for a whole session timeout, so it may have moved."""
     if decision.session.is_member:
         decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
         join.forget_coordinator(decision)

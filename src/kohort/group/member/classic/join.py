@@ -41,16 +41,16 @@ from kohort.wire.messages.membership import (
 # The fields of a membership that come from the coordinator.
 Answer: TypeAlias = HeartbeatAnswered | CommitAnswered | JoinGroupResponse | SyncGroupResponse
 
-# Java's client waits this much longer for JoinGroup than the rebalance may take, because the
-# answer is parked for all of that time.
+# The coordinator may hold the answer to JoinGroup for the whole rebalance timeout. Java's client
+# # waits this much longer.
 _JOIN_TIMEOUT_LAPSE_MS = 5_000
 _REASON_LENGTH = 255  # KIP-800
 
 
 def forget_coordinator(decision: ClassicMemberDecision, _event: object = None) -> None:
-    """L10: the coordinator has moved; that alone does not affect owned partitions.
+    """L10: the coordinator has moved; the member keeps its partitions.
 
-    Requests sent to it will not be answered.
+    Requests sent to the old coordinator get no answer.
     """
     decision.session = replace(
         decision.session, coordinator_known=False, heartbeat=None, request=None
@@ -59,7 +59,7 @@ def forget_coordinator(decision: ClassicMemberDecision, _event: object = None) -
 
 
 def rejoin(decision: ClassicMemberDecision, reason: str) -> None:
-    """Begin a rebalance on this side; the application first gives up partitions (L3, L4)."""
+    """Begin to rejoin; the application first gives up partitions (L3, L4)."""
     owed = None if decision.session.is_member else still_owed(decision)
     session = decision.session = replace(decision.session, reason=reason, rejoin=owed)
     given_up = None if session.prepared else _given_up(decision)
@@ -72,11 +72,11 @@ def rejoin(decision: ClassicMemberDecision, reason: str) -> None:
 
 
 def still_owed(decision: ClassicMemberDecision) -> str | None:
-    """Return why a member that lost its place has to join twice; None: once is enough.
+    """Return why a removed member has to join twice; None: once is enough.
 
-    A dynamic member's return is a rebalance. A static one may come back quietly (KIP-345), and then
-    the rebalance that it was about to ask for is still to come: what it gave up for others in the
-    first round of a cooperative rebalance would have no owner (KIP-429). Java's client forgets it.
+    When a dynamic member rejoins, the group rebalances. A static member may rejoin without a
+    rebalance (KIP-345). If it gave up partitions in the first round of a cooperative rebalance,
+    they would then have no owner (KIP-429), so it asks for that rebalance. Java's client does not.
     """
     return decision.session.rejoin if decision.config.group_instance_id is not None else None
 
@@ -86,7 +86,7 @@ def _given_up(decision: ClassicMemberDecision) -> frozenset[TopicPartition] | No
     session = decision.session
     if session.is_member and not decision.is_cooperative:
         return session.owned  # L3c: all partitions; the application is asked even if there are none
-    gone = session.owned  # L3b: others may have these partitions already
+    gone = session.owned  # L3b: other members may already own these partitions
     if session.is_member:
         # L3d: only partitions outside the subscription or lent; reading of the rest continues.
         lent, topics = decision.lent, session.topics
@@ -113,7 +113,7 @@ def send_join(decision: ClassicMemberDecision, _event: object = None) -> None:
 
 
 def join_as_said(decision: ClassicMemberDecision, done: JobDone) -> None:
-    """L2: join with the assignors' user data; further attempts of this join send the same."""
+    """L2: join with the assignors' user data; retries of this join send the same data."""
     decision.session = replace(decision.session, job=None, user_data=done.assignments or {})
     _send_join(decision)
 
@@ -170,13 +170,13 @@ def try_again_later(decision: ClassicMemberDecision, reason: str) -> None:
 
 
 def is_known_answer(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> bool:
-    """Return whether the answer makes sense: this kind of group, and an assignor of this member."""
+    """Return whether the answer names this member's protocol type and one of its assignors."""
     same_type = answer.protocol_type in (None, decision.protocol_type)
     return same_type and any(answer.protocol_name == each.name for each in decision.assignors)
 
 
 def become_part(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """A generation has begun: from here on the member sends heartbeats (L9)."""
+    """Enter the new generation and start sending heartbeats (L9)."""
     decision.session = replace(
         decision.session,
         request=None,
@@ -196,7 +196,7 @@ def become_part(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> N
 
 
 def _lead(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """L8: watch all subscriptions as leader, and assign partitions unless told not to."""
+    """L8: as leader, watch all subscriptions; assign partitions unless the answer skips it."""
     subscriptions = subscriptions_of(answer.members)
     topics = frozenset().union(*(entry.topics for entry in subscriptions.values()))
     decision.session = replace(decision.session, group_topics=topics)
@@ -242,7 +242,7 @@ def _send_sync(
 
 
 def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) -> None:
-    """L5: take an assignment. The application first gives up partitions that move away."""
+    """L5: accept an assignment. The application first gives up partitions that move away."""
     decision.session = replace(decision.session, request=None)
     try:
         partitions, user_data = decode_assignment(answer.assignment)
@@ -252,14 +252,14 @@ def take_assignment(decision: ClassicMemberDecision, answer: SyncGroupResponse) 
         return
     decision.session = replace(decision.session, prepared=False)
     if not _matches(partitions, decision.session.topics):
-        # L5: made for an older subscription of this member: no callback, another attempt.
+        # L5: computed for an older subscription of this member: join again without a callback.
         try_again_later(decision, "the assignment does not match the subscription")
         return
     decision.session = replace(decision.session, assignment=Assignment(partitions, user_data))
     decision.enter(ClassicMemberState.ASSIGNING)
     moving = decision.session.owned - partitions
     if moving:
-        # KIP-429: their new owners get them in the rebalance after this one.
+        # KIP-429: the next rebalance gives these partitions to their new owners.
         reason = decision.session.rejoin or "need to revoke partitions and re-join"
         decision.session = replace(decision.session, rejoin=reason)
         decision.call(Ownership.REVOKED, moving)
@@ -280,7 +280,7 @@ def _matches(partitions: frozenset[TopicPartition], topics: frozenset[str]) -> b
 
 
 def settle(decision: ClassicMemberDecision) -> None:
-    """The application knows its partitions. If anything has changed meanwhile, join again."""
+    """Complete the rebalance; join again if anything changed while the listener ran."""
     decision.enter(ClassicMemberState.STABLE)
     session = decision.session
     if not session.is_member:
@@ -295,7 +295,7 @@ def settle(decision: ClassicMemberDecision) -> None:
 
 
 def reset_identity(decision: ClassicMemberDecision, answer: Answer) -> None:
-    """L10: forget the generation, and the member id too unless only the generation is wrong."""
+    """L10: forget the generation; keep the member id only if just the generation is wrong."""
     keep_id = answer.error_code == ErrorCode.ILLEGAL_GENERATION  # KAFKA-13419
     decision.session = replace(
         decision.session,
@@ -306,15 +306,15 @@ def reset_identity(decision: ClassicMemberDecision, answer: Answer) -> None:
 
 
 def join_anew(decision: ClassicMemberDecision, answer: Answer) -> None:
-    """L3b, L10: removed; all partitions owned, or kept through a rebalance, are lost."""
+    """L3b, L10: join as a removed member; all partitions it owned or kept are lost."""
     reset_identity(decision, answer)
-    # Anything still in flight belongs to a rebalance that has ended for this member.
+    # Any request in flight belongs to a rebalance that this member has left.
     decision.session = replace(decision.session, prepared=False, request=None, job=None)
     rejoin(decision, f"the coordinator answered {ErrorCode(answer.error_code).name}")
 
 
 def fail(decision: ClassicMemberDecision, code: int, what: str) -> None:
-    """L10: an unrecoverable error; the member's partitions are lost."""
+    """L10: enter the failed state; the member's partitions are lost."""
     decision.raised.append(KafkaError(code, what))
     decision.cancel(*decision.session.deadlines.due_times())
     decision.session = replace(

@@ -35,13 +35,13 @@ def close(decision: ClassicMemberDecision, call: Closing) -> None:
 
 
 def close_at_once(decision: ClassicMemberDecision, _call: Closing) -> None:
-    """Close a member with nothing to give up or leave."""
+    """Close a member that owns nothing and is in no group."""
     decision.session = replace(decision.session, topics=frozenset())
     decision.enter(ClassicMemberState.CLOSED)
 
 
 def close_afterwards(decision: ClassicMemberDecision, call: Closing) -> None:
-    """Close a member that is already leaving: it now leaves for good."""
+    """Close a member that is already leaving: it will not rejoin."""
     decision.session = replace(
         decision.session,
         topics=frozenset(),
@@ -51,7 +51,7 @@ def close_afterwards(decision: ClassicMemberDecision, call: Closing) -> None:
 
 
 def unsubscribe_afterwards(decision: ClassicMemberDecision, _call: Unsubscribed) -> None:
-    """Unsubscribe a member that is already leaving: it does not come back."""
+    """Unsubscribe a member that is already leaving: it will not rejoin."""
     closing = decision.session.after_leaving is ClassicMemberState.CLOSED
     after = ClassicMemberState.CLOSED if closing else ClassicMemberState.UNSUBSCRIBED
     decision.session = replace(decision.session, topics=frozenset(), after_leaving=after)
@@ -62,7 +62,7 @@ def _start(decision: ClassicMemberDecision, after: ClassicMemberState, reason: s
     awaits_member_id = _is_being_given_an_id(decision)
     decision.session = replace(
         session,
-        # L7: in the middle of a rebalance other members may have the partitions already.
+        # L7: during a rebalance, other members may already own the partitions.
         losing=not session.is_member or session.state in _MID_REBALANCE,
         after_leaving=after,
         reason=reason,
@@ -79,9 +79,9 @@ def _start(decision: ClassicMemberDecision, after: ClassicMemberState, reason: s
 
 
 def _is_being_given_an_id(decision: ClassicMemberDecision) -> bool:
-    """L7 (KIP-394): the coordinator may have created an id for us in an answer yet to come.
+    """L7 (KIP-394): the coordinator may have created an id for us; its answer is still in flight.
 
-    It keeps the id for a session time-out, during which every rebalance waits for it.
+    It keeps the id for one session timeout, and every rebalance in that time waits for the id.
     """
     session = decision.session
     is_sent = (
@@ -91,7 +91,7 @@ def _is_being_given_an_id(decision: ClassicMemberDecision) -> bool:
 
 
 def leave_as_named(decision: ClassicMemberDecision, answer: JoinGroupResponse) -> None:
-    """L7 (KIP-394): give the id back, now that it is known."""
+    """L7 (KIP-394): leave with the id that has just arrived."""
     decision.cancel(SESSION_OVERDUE)
     decision.session = replace(decision.session, member_id=answer.member_id, request=None)
     go_on(decision)
@@ -112,13 +112,13 @@ def go_on(decision: ClassicMemberDecision, _done: object = None) -> None:
 
 
 def _may_leave(decision: ClassicMemberDecision) -> bool:
-    """Return whether there is a coordinator, and a membership to end."""
+    """Return whether the coordinator is known and the member has a membership to end."""
     session = decision.session
     return bool(session.member_id) and session.coordinator_known and _wants_to_leave(decision)
 
 
 def _wants_to_leave(decision: ClassicMemberDecision) -> bool:
-    """C33: a static member does not leave, so that it can come back to its partitions.
+    """C33: a static member sends no LeaveGroup, so that it can return to its partitions.
 
     A closing application can override that, and keep a dynamic member from leaving (KIP-1092).
     """
@@ -143,9 +143,9 @@ def _good_bye(decision: ClassicMemberDecision, reason: str) -> LeaveGroupRequest
 
 
 def finish(decision: ClassicMemberDecision, _answer: object = None) -> None:
-    """The member is out of the group, or will be when its session ends.
+    """Complete the departure: the member is out of the group, or will be when its session ends.
 
-    If the coordinator has refused LeaveGroup, the member had been removed before.
+    If the coordinator refused LeaveGroup, it had already removed the member.
     """
     after = decision.session.after_leaving
     decision.cancel(*decision.session.deadlines.due_times())
@@ -176,9 +176,9 @@ def start_joining(decision: ClassicMemberDecision, _call: object = None) -> None
 
 
 def become_stale(decision: ClassicMemberDecision, _overdue: PollOverdue) -> None:
-    """L7: an application that does not poll cannot process: release its partitions to others.
+    """L7: an application that does not poll is not processing: release its partitions.
 
-    The application is not called: it would not answer. Its partitions are lost when it polls again.
+    The listener cannot run until the next poll, which reports the partitions as lost.
     """
     reason = "the application did not poll within max.poll.interval.ms"
     if _may_leave(decision):
@@ -199,7 +199,7 @@ def become_stale(decision: ClassicMemberDecision, _overdue: PollOverdue) -> None
 
 
 def come_back(decision: ClassicMemberDecision, _event: object = None) -> None:
-    """L7: the application polls again, where callbacks run: report the loss, then join."""
+    """L7: the application polls again, so callbacks can run: report the loss, then join."""
     if decision.session.callback is None:
         decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
         join.rejoin(decision, "the application polls again")
@@ -209,6 +209,6 @@ def come_back(decision: ClassicMemberDecision, _event: object = None) -> None:
 
 
 def lose_the_rest(decision: ClassicMemberDecision, _done: CallbackDone) -> None:
-    """L3: partitions assigned while the member failed are lost as well."""
+    """L3: partitions whose assignment was being reported when the member failed are lost too."""
     if decision.session.owned:
         decision.call(revoked_or_lost(decision.session), decision.session.owned)

@@ -6,7 +6,7 @@ A shell drives it with one event at a time:
     member.install(effects.session)
 
 and then carries out the effects: looks the coordinator up, sends requests, queues callbacks for
-the application's next poll, runs jobs, raises errors. Each of them comes back as another event.
+the application's next poll, runs jobs, raises errors. The result of each comes back as an event.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
             assignors: The assignors it offers to the group, in order of preference.
 
         Raises:
-            ConfigError: No assignor, two of one name, a name or version of the wrong type, or no
+            ConfigError: No assignor, two with one name, a name or version of the wrong type, or no
                 rebalance protocol that all of them support (L1), or different protocol types.
         """
         super().__init__(config, MemberSession(), CLASSIC_MEMBER.run, assignors)
@@ -93,7 +93,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Return the partitions to read now: not those that the application is being told about."""
+        """Return the partitions to read now, without those in a running listener call."""
         session = self.session
         if not session.is_member:
             return frozenset()
@@ -111,13 +111,13 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
     ) -> OffsetCommitRequest:
         """Return the request that stores positions in this member's name (L11).
 
-        A cooperative member commits while the group waits for all to join: it still has its
-        partitions, and the coordinator keeps the old generation until then. Once that has
-        answered, it takes no commit until the leader has assigned partitions.
+        A cooperative member can commit while the group waits for all members to join: it still
+        owns its partitions, and the coordinator keeps the old generation. After the coordinator
+        has answered JoinGroup, it accepts no commit until the leader has assigned partitions.
 
         Raises:
             LocalProtocolError: It is not a member of a generation.
-            RebalanceInProgressError: Which generation it is in is being decided; poll, then commit.
+            RebalanceInProgressError: A rebalance is in progress; poll, then commit.
         """
         if not self.session.is_member:
             raise LocalProtocolError("not a member of the group: nothing can be committed")
@@ -129,7 +129,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
         )
 
     def commit_verdict(self, sent: CommitIdentity, error_code: int) -> CommitVerdict:
-        """As for every member; the answer may overtake that to JoinGroup, which says why."""
+        """As for every member; a commit's answer may arrive before that of JoinGroup."""
         is_over = error_code == ErrorCode.ILLEGAL_GENERATION and self._is_rebalancing
         if is_over and self._keeps_partitions:
             return CommitVerdict.REBALANCE_IN_PROGRESS
@@ -158,7 +158,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
         )
 
     def tell_assignor(self, callback: Callback) -> None:
-        """As for every member, and ask the assignor which partitions are lent (L3)."""
+        """Call the assignor as every member does, then ask it which partitions are lent (L3)."""
         self._lent = frozenset()
         super().tell_assignor(callback)
         assignor = self.assignors.get(callback.assignor)
@@ -166,7 +166,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
             self._lent = frozenset(assignor.lent())
 
     def _forget_sent(self, decision: ClassicMemberDecision, token: int) -> Sent | None:
-        """As for every member, but a member that leaves remembers that LeaveGroup was sent."""
+        """As for every member, except that a leaving member keeps its LeaveGroup request."""
         request = self.session.request
         if self.session.state is ClassicMemberState.LEAVING and request and request.token == token:
             return request

@@ -17,14 +17,14 @@ from kohort.values import replace
 
 
 class ClassicMemberState(State):
-    """The states of a classic member: the four of Kafka's client (L9), and those around them."""
+    """The states of a classic member: Kafka's four (L9), plus those of callbacks and leaving."""
 
     UNSUBSCRIBED = "wants nothing"
     UNJOINED = "wants to join; waits for the coordinator, or before it tries again"
-    REVOKING = "the application gives partitions up, before the member joins again"
-    PREPARING_REBALANCE = "JoinGroup is on its way"
-    COMPLETING_REBALANCE = "joined; the assignment is being made, or SyncGroup is on its way"
-    ASSIGNING = "the application is told what moves away, then what it got"
+    REVOKING = "the application gives partitions up; then the member joins again"
+    PREPARING_REBALANCE = "JoinGroup is in flight"
+    COMPLETING_REBALANCE = "joined; the leader computes the assignment, or SyncGroup is in flight"
+    ASSIGNING = "the listener is called for removed partitions, then for added ones"
     STABLE = "member with an assignment"
     STALE = "left, because the application did not poll; joins again at its next poll"
     LEAVING = "gives partitions up, then leaves"
@@ -42,11 +42,11 @@ class MemberSession(Session, frozen=True, kw_only=True):
         owned: Partitions that are assigned to it and that it has not given up.
         assignor: Name of the assignor of this generation.
         group_topics: As leader: topics of all members, whose partitions it has to watch (L8).
-        job: The assignors' job: user data before JoinGroup, the assignment as leader.
-        user_data: Their user data for this attempt to join, by name; None: not asked yet.
+        job: The assignors' running job: user data before JoinGroup, or the leader's assignment.
+        user_data: The assignors' user data for this join, by name; None: not asked yet.
         assignment: The new assignment, until the application has released what moves away.
         prepared: Whether the application has given its partitions up for this rebalance (L4).
-        rejoin: Why to join again as soon as this rebalance has ended; None: no need.
+        rejoin: Why to join again as soon as this rebalance ends; None: no need.
         reason: The reason to send in the next JoinGroup (KIP-800).
         losing: While leaving: whether its partitions count as lost (L7).
         operation: The effect of closing on the group (KIP-1092).
@@ -71,7 +71,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
 
     @property
     def holds_its_place(self) -> bool:
-        """L7: not while leaving in the middle of a rebalance: others may have its partitions."""
+        """L7: False when leaving during a rebalance: others may already own its partitions."""
         return self.is_member and not (self.state is ClassicMemberState.LEAVING and self.losing)
 
 
@@ -80,9 +80,9 @@ class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):
 
     Attributes:
         assignors: Its assignors, in order of preference.
-        protocol: How it gives partitions up.
-        protocol_type: The kind of group that it joins.
-        lent: Partitions it gives up before it joins again although it is cooperative.
+        protocol: The rebalance protocol by which it gives partitions up.
+        protocol_type: The protocol type of the group that it joins.
+        lent: Partitions that it gives up before it rejoins, though it is cooperative.
     """
 
     assignors: tuple[Offer, ...]
@@ -101,7 +101,7 @@ class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):
         partitions: frozenset[TopicPartition],
         user_data: bytes | None = None,
     ) -> None:
-        """Call the application; one call at a time."""
+        """Queue a call into the application; only one runs at a time."""
         assert self.session.callback is None
         assigned = change is Ownership.ASSIGNED
         callback = Callback(

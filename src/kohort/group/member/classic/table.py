@@ -40,17 +40,17 @@ STABLE, STALE = ClassicMemberState.STABLE, ClassicMemberState.STALE
 LEAVING, CLOSED = ClassicMemberState.LEAVING, ClassicMemberState.CLOSED
 FATAL = ClassicMemberState.FATAL
 
-# The application is being called, which may take long.
+# A call into the application is running, which may take long.
 CALLING = (REVOKING, ASSIGNING)
-# Heartbeats are sent in these.
+# The states in which heartbeats are sent.
 BEATING = (REVOKING, COMPLETING, ASSIGNING, STABLE, LEAVING)
 JOINED = (UNJOINED, REVOKING, PREPARING, COMPLETING, ASSIGNING, STABLE)
 ACTIVE = (*JOINED, LEAVING)
 IDLE = (UNSUBSCRIBED, STALE, CLOSED, FATAL)
-# The starts of a rebalance: a call into the application, JoinGroup, or, while no coordinator
-# is known, the look-up.
+# The states in which a rebalance begins: a call into the application, JoinGroup, or, while no
+# # coordinator is known, the look-up.
 REJOIN = (REVOKING, PREPARING, UNJOINED)
-# The states after leaving: out, or joining again at once.
+# The states after leaving: out of the group, or joining again at once.
 LEFT = (CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING)
 
 
@@ -172,7 +172,7 @@ def sent_good_bye_in_vain(decision: ClassicMemberDecision, answer: answers.Answe
 
 
 def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
-    """Heartbeats and commits give the same errors about a membership (L3, L10, L11)."""
+    """Return the rows for membership errors, common to heartbeats and commits (L3, L10, L11)."""
     return (
         row(
             STABLE,

@@ -22,10 +22,10 @@ class Remedy(Enum):
     """The reaction to the error code of a heartbeat (L35, L36)."""
 
     NONE = "no error"
-    REJOIN = "what is owned is lost: say so, and join again as who we are"
+    REJOIN = "report the owned partitions as lost, and join again with the same id"
     FIND_COORDINATOR = "look for the coordinator"
     WAIT = "try again after a wait"
-    TELL_AND_WAIT = "the application is told; it may be allowed later"
+    TELL_AND_WAIT = "report the error to the application and retry; access may be granted later"
     FATAL = "give up"
 
 
@@ -46,8 +46,8 @@ def remedy(code: int, *, is_member: bool) -> Remedy:
 
     Args:
         code: Its error code.
-        is_member: Whether the heartbeat came from a member, and not from one that joins. A group
-            that is gone was deleted while the member was away: it comes back by joining again.
+        is_member: Whether the sender was a member already, rather than joining. If its group is
+            gone, it was deleted while the member was away, and joining creates it again.
     """
     if code == ErrorCode.GROUP_ID_NOT_FOUND and is_member:
         return Remedy.REJOIN
@@ -55,7 +55,7 @@ def remedy(code: int, *, is_member: bool) -> Remedy:
 
 
 def says(wanted: Remedy) -> Callable[[ConsumerMemberDecision, Answer], bool]:
-    """Return a guard: whether the error of an answer calls for this reaction."""
+    """Return a guard that checks whether an answer's error calls for this reaction."""
 
     def guard(decision: ConsumerMemberDecision, answer: Answer) -> bool:
         return remedy(answer.error_code, is_member=decision.session.is_member) is wanted
@@ -65,7 +65,7 @@ def says(wanted: Remedy) -> Callable[[ConsumerMemberDecision, Answer], bool]:
 
 
 def is_nonsense(decision: ConsumerMemberDecision, answer: Answer) -> bool:
-    """Return whether it has an epoch that no member can have, or that has passed."""
+    """Return whether the answer's epoch is invalid or older than the member's."""
     lowest = max(decision.session.epoch, NOT_JOINED + 1)
     return answer.error_code == ErrorCode.NONE and answer.member_epoch < lowest
 
@@ -93,7 +93,7 @@ def note_answer(decision: ConsumerMemberDecision, answer: Answer) -> None:
 
 
 def note_newer_target(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L33: handle the new target when the present change is acknowledged."""
+    """L33: store the new target until the present change is acknowledged."""
     note_answer(decision, answer)
     reconcile.note_target(decision, answer.assignment)
 
@@ -108,12 +108,12 @@ def follow(decision: ConsumerMemberDecision, answer: Answer) -> None:
 
 
 def tell_and_try_again(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L36: access to a topic is denied; retry, as an administrator may grant it meanwhile."""
+    """L36: access to a topic is denied; retry, since an administrator may grant it."""
     decision.raised.append(KafkaError(answer.error_code, told_by_server(answer.error_message)))
     rhythm.beat_later(decision)
 
 
 def give_up(decision: ConsumerMemberDecision, answer: Answer) -> None:
-    """L36: no action of the member would help."""
+    """L36: the error is permanent; no retry would help."""
     what = told_by_server(answer.error_message) or f"cannot be in group {decision.config.group_id}"
     leave.fail(decision, answer.error_code, what)

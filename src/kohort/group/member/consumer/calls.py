@@ -34,7 +34,7 @@ def note_topics(decision: ConsumerMemberDecision, call: Subscribed) -> None:
 
 
 def resubscribe(decision: ConsumerMemberDecision, call: Subscribed) -> None:
-    """L31: tell the coordinator about another subscription at once."""
+    """L31: send the changed subscription to the coordinator at once."""
     before = decision.session
     note_topics(decision, call)
     if (before.topics, before.pattern) != (call.topics, call.pattern):
@@ -43,7 +43,7 @@ def resubscribe(decision: ConsumerMemberDecision, call: Subscribed) -> None:
 
 
 def want_nothing(decision: ConsumerMemberDecision, _call: object) -> None:
-    """Clear the subscription of a member that then does not have to join or come back."""
+    """Clear the subscription; the member then need not join or rejoin."""
     decision.session = replace(decision.session, topics=frozenset(), pattern=None)
 
 
@@ -60,7 +60,7 @@ def close(decision: ConsumerMemberDecision, call: Closing) -> None:
 
 
 def close_afterwards(decision: ConsumerMemberDecision, call: Closing) -> None:
-    """Close a member that has left or is leaving: it now leaves for good."""
+    """Close a member that has left or is leaving: it will not rejoin."""
     want_nothing(decision, call)
     decision.session = replace(decision.session, closing=call.operation)
 
@@ -74,7 +74,7 @@ def wants_to_join(decision: ConsumerMemberDecision, _call: object) -> bool:
 
 
 def note_coordinator(decision: ConsumerMemberDecision, event: CoordinatorKnown) -> None:
-    """L31: the coordinator is known; the heartbeat that waited for it is sent now."""
+    """L31: the coordinator is known: a heartbeat that waited for it can be sent."""
     client_assignors.note_coordinator(decision, asks_members=event.asks_members)
     lookup.note_coordinator(decision)
 
@@ -85,7 +85,7 @@ def forget_coordinator(decision: ConsumerMemberDecision, _event: object) -> None
 
 
 def find_coordinator(decision: ConsumerMemberDecision, event: object) -> None:
-    """L36: the coordinator has moved or is gone; that alone does not affect owned partitions."""
+    """L36: the coordinator has moved or is gone: look it up; the member keeps its partitions."""
     forget_coordinator(decision, event)
     rhythm.beat_later(decision)
 
@@ -97,7 +97,7 @@ def has_moved(decision: ConsumerMemberDecision, answer: CommitAnswered) -> bool:
 
 
 def give_up_lookup(decision: ConsumerMemberDecision, event: LookupFailed) -> None:
-    """The group has no coordinator for this member."""
+    """Fail: the group has no coordinator for this member."""
     leave.fail(decision, *lookup.end(decision, event))
 
 

@@ -1,8 +1,9 @@
 """Computing the group's assignment when the coordinator asks for it (KIP-848, K60, K61).
 
-The coordinator asks in the answer to a heartbeat. The member asks back for the group, its assignor
-computes as a job while heartbeats go on, and the result goes to the coordinator. If any step
-fails, the member forgets it: the coordinator asks again, or makes the assignment itself.
+The coordinator asks for it in the answer to a heartbeat. The member fetches the group's members and
+topics, its assignor computes in a job while heartbeats continue, and the member sends the result to
+the coordinator. If a step fails, the member drops the computation: the coordinator asks again, or
+computes the assignment itself.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ Prepared = ConsumerGroupPrepareAssignmentResponse
 Installed = ConsumerGroupInstallAssignmentResponse
 
 _FAILED = 1
-# A cooperative assignor assigns in the next round the partitions it withholds at first.
+# A cooperative assignor withholds moving partitions in one round and assigns them in the next.
 _ROUNDS = 4
 
 
 class ComputationLost(Struct, frozen=True):
-    """A request of the computation has no answer."""
+    """A trigger of the table: a request of the computation failed."""
 
     cause: str = ""
 
@@ -68,10 +69,10 @@ class ComputationLost(Struct, frozen=True):
 
 
 def announce(decision: ConsumerMemberDecision) -> None:
-    """Announce the assignors, and ask each for user data.
+    """Announce the assignors, and request each one's user data.
 
-    That is asked when the member joins or subscribes to something else, and not with each
-    heartbeat: whatever is new in it makes a new assignment.
+    This happens when the member joins or changes its subscription, rather than with each
+    heartbeat, because changed user data triggers a new assignment.
     """
     if any(each.is_asked for each in decision.assignors):
         ask(decision)
@@ -80,7 +81,7 @@ def announce(decision: ConsumerMemberDecision) -> None:
 
 
 def ask(decision: ConsumerMemberDecision) -> None:
-    """Have the shell ask the assignors: the application's code runs in no machine."""
+    """Have the shell ask the assignors: machines never run application code."""
     job = SubscriptionJob(decision.token(), decision.session.topics)
     decision.jobs.append(job)
     decision.session = replace(decision.session, asking=job.token, unasked=False)
@@ -94,17 +95,17 @@ def holds_back(decision: ConsumerMemberDecision) -> bool:
 
 
 def is_said(decision: ConsumerMemberDecision, done: JobDone) -> bool:
-    """Return whether the job was to ask the assignors."""
+    """Return whether the job was the request for user data."""
     return done.token == decision.session.asking
 
 
 def has_failed(decision: ConsumerMemberDecision, done: JobDone) -> bool:
-    """Return whether that failed."""
+    """Return whether the request for user data failed."""
     return is_said(decision, done) and done.assignments is None
 
 
 def ask_later(decision: ConsumerMemberDecision, done: JobDone) -> None:
-    """An assignor raised: tell the application, and ask again after a wait (KIP-580)."""
+    """An assignor raised: report it to the application, and retry after a wait (KIP-580)."""
     decision.raised.append(KohortError(done.error))
     decision.session = replace(decision.session, asking=None, unasked=True)
     rhythm.beat_soon(decision)
@@ -132,7 +133,7 @@ def _announce(decision: ConsumerMemberDecision, said: Mapping[str, bytes]) -> No
 
 
 def note_coordinator(decision: ConsumerMemberDecision, *, asks_members: bool) -> None:
-    """Report once that this coordinator never asks members, as Kafka's does not (K60)."""
+    """Report once that this coordinator, like Kafka's, never asks members (K60)."""
     tells = not asks_members and decision.session.asks_members and decision.assignors
     decision.session = replace(decision.session, asks_members=asks_members)
     if tells:
@@ -150,7 +151,7 @@ def note_coordinator(decision: ConsumerMemberDecision, *, asks_members: bool) ->
 
 
 def note_answer(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatResponse) -> None:
-    """Begin, if the coordinator asks for it and this member has not begun already."""
+    """Begin a computation if the coordinator asks for one and none is in progress."""
     session = decision.session
     if answer.assignment is not None or answer.assignment_metadata is not None:
         decision.session = replace(session, assignment_metadata=answer.assignment_metadata)
@@ -174,12 +175,12 @@ def _send(decision: ConsumerMemberDecision, computation: Computation, request: M
 
 
 def is_awaited(session: MemberSession, token: int) -> bool:
-    """Return whether a number belongs to the computation's request or job."""
+    """Return whether a token belongs to the computation's request or job."""
     return session.computation is not None and session.computation.token == token
 
 
 def prepared(decision: ConsumerMemberDecision, answer: Prepared) -> None:
-    """K61: run the assignor with the coordinator's data and nothing else."""
+    """K61: run the assignor with only the coordinator's data."""
     names = {assignor.name for assignor in decision.assignors}
     if answer.error_code != ErrorCode.NONE or answer.assignor_name not in names:
         forget(decision, answer)
@@ -205,7 +206,7 @@ def prepared(decision: ConsumerMemberDecision, answer: Prepared) -> None:
 def _subscription(
     member: PreparedMember, answer: Prepared, names: Mapping[uuid.UUID, str]
 ) -> Subscription:
-    """Return a member as assignors see it; it owns its present target, not a claim."""
+    """Return a member as assignors see it; its owned partitions are its present target."""
     return Subscription(
         topics=frozenset(member.subscribed_topic_names),
         owned=frozenset(
@@ -222,7 +223,7 @@ def _subscription(
 
 
 def computed(decision: ConsumerMemberDecision, done: JobDone) -> None:
-    """K61: send the coordinator the result, or that there is none."""
+    """K61: send the coordinator the result, or the error."""
     computation = decision.session.computation
     assert computation is not None
     members = (
@@ -242,7 +243,7 @@ def computed(decision: ConsumerMemberDecision, done: JobDone) -> None:
 def _installed(
     decision: ConsumerMemberDecision, computation: Computation, assignments: Mapping[str, bytes]
 ) -> tuple[InstalledMember, ...] | None:
-    """Name topics by their ids; None: the assignor assigned a topic that does not exist."""
+    """Replace topic names by ids; None: the assignor assigned a topic that does not exist."""
     version = next(each.version for each in decision.assignors if each.name == computation.assignor)
     members = []
     for member_id in sorted(assignments):
@@ -268,13 +269,13 @@ def _installed(
 
 
 def installed(decision: ConsumerMemberDecision, answer: Installed) -> None:
-    """Send a heartbeat to get this member's part at once; the broker reports refused results."""
+    """Send a heartbeat at once to get this member's part; the broker reports refused results."""
     forget(decision, answer)
     rhythm.beat_soon(decision)
 
 
 def forget(decision: ConsumerMemberDecision, _event: object) -> None:
-    """Forget the computation; if the coordinator still needs it, it asks again."""
+    """Drop the computation; if the coordinator still needs it, it asks again."""
     decision.session = replace(decision.session, computation=None)
 
 
@@ -286,9 +287,8 @@ def compute(
 ) -> dict[str, bytes]:
     """Do the job: return each member's assignment for SyncGroup, or the assignors' data.
 
-    The coordinator ensures that a partition is released before it is assigned. So what an
-    assignor of the cooperative protocol withholds until then is asked for at once, as if its
-    members had let go.
+    The coordinator ensures that a partition is released before it is assigned. A cooperative
+    assignor withholds moving partitions, so it runs once more as if they had been released.
 
     Raises:
         Exception: Whatever the assignor raises; the shell reports it with `JobDone`.

@@ -1,4 +1,4 @@
-"""The fields of a heartbeat: all at first and after an error, later only changes (L31)."""
+"""The fields of a heartbeat: all in the first and after an error, otherwise changes (L31)."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def present_fields(config: MemberConfig, session: MemberSession) -> HeartbeatFie
 def heartbeat_request(
     config: MemberConfig, session: MemberSession, fields: HeartbeatFields
 ) -> ConsumerGroupHeartbeatRequest:
-    """Return a heartbeat with those fields that the coordinator does not know.
+    """Return a heartbeat with the fields that the coordinator does not know yet.
 
-    A member without a subscription is about to leave, and does not send that: another subscription
-    would be an epoch of its own, for a moment.
+    A member without a subscription is about to leave, so it sends no empty subscription: that would
+    bump the group epoch just before it leaves.
 
     Args:
         config: Settings.

@@ -22,7 +22,7 @@ _NOT_POLLED = "the application did not poll within max.poll.interval.ms"
 
 
 def join(decision: ConsumerMemberDecision, _poll: object = None) -> None:
-    """L32: begin to join without partitions, at the first poll after a subscription."""
+    """L32: begin to join, without partitions, at the first poll after subscribing."""
     client_assignors.announce(decision)
     decision.enter(ConsumerMemberState.JOINING)
     decision.start(POLL_OVERDUE, decision.config.max_poll_interval_ms)
@@ -87,7 +87,7 @@ def _take_leave(decision: ConsumerMemberDecision) -> None:
 
 
 def _may_leave(decision: ConsumerMemberDecision) -> bool:
-    """Return whether there is a coordinator to leave, and the application wants to (KIP-1092)."""
+    """Return whether the coordinator is known and the member is to leave (KIP-1092)."""
     session = decision.session
     stays = session.closing is GroupMembershipOperation.REMAIN_IN_GROUP
     is_silent = stays and decision.config.group_instance_id is None
@@ -95,7 +95,7 @@ def _may_leave(decision: ConsumerMemberDecision) -> bool:
 
 
 def say_good_bye(decision: ConsumerMemberDecision, _ready: object) -> None:
-    """L37: leave once. A static member comes back, unless it has to leave for good (L35)."""
+    """L37: send one leave request. A static member may return, unless told otherwise (L35)."""
     is_static = decision.config.group_instance_id is not None
     for_good = decision.session.closing is GroupMembershipOperation.LEAVE_GROUP
     epoch = LEAVE_FOR_NOW_EPOCH if is_static and not for_good else LEAVE_EPOCH
@@ -105,7 +105,7 @@ def say_good_bye(decision: ConsumerMemberDecision, _ready: object) -> None:
 
 
 def finish(decision: ConsumerMemberDecision, _answer: object = None) -> None:
-    """L37: the member is out of the group, or will be when its session ends.
+    """L37: complete the departure: the member is out, or will be when its session ends.
 
     This does not depend on the answer to the leave request.
     """
@@ -121,7 +121,7 @@ def finish(decision: ConsumerMemberDecision, _answer: object = None) -> None:
 
 
 def gone_unheard(decision: ConsumerMemberDecision, _event: object) -> None:
-    """The coordinator is lost before it got the leave request: the session will expire."""
+    """Leave without a request: the coordinator is lost, and the session will expire."""
     decision.session = replace(decision.session, coordinator_known=False)
     finish(decision)
 
@@ -130,9 +130,9 @@ def gone_unheard(decision: ConsumerMemberDecision, _event: object) -> None:
 
 
 def become_stale(decision: ConsumerMemberDecision, _overdue: PollOverdue) -> None:
-    """L35: an application that does not poll cannot process: release its partitions to others.
+    """L35: an application that does not poll is not processing: release its partitions.
 
-    The application is not called: it would not answer. Its partitions are lost when it polls again.
+    The listener cannot run until the next poll, which reports the partitions as lost.
     """
     decision.session = replace(decision.session, after_leaving=ConsumerMemberState.STALE)
     decision.enter(ConsumerMemberState.PREPARE_LEAVING, _NOT_POLLED)
@@ -140,20 +140,20 @@ def become_stale(decision: ConsumerMemberDecision, _overdue: PollOverdue) -> Non
 
 
 def lose(decision: ConsumerMemberDecision, _done: object = None) -> None:
-    """Tell the application that all its partitions are lost, including those just assigned."""
+    """Report all partitions to the application as lost, including those just assigned."""
     session = decision.session
     if session.callback is None and session.owned:
         decision.call(revoked_or_lost(session), session.owned)
 
 
 def done_stale(decision: ConsumerMemberDecision, _done: object) -> None:
-    """The application polls again, since callbacks run there: join again."""
+    """Rejoin when the lost partitions were reported: the application polls again."""
     lose(decision)
     come_back(decision, _done)
 
 
 def come_back(decision: ConsumerMemberDecision, _event: object) -> None:
-    """L35: the application polls again; join once it knows the lost partitions."""
+    """L35: the application polls again: report the lost partitions, then join."""
     if decision.session.callback is None and decision.session.wants:
         join(decision)
 
@@ -162,7 +162,7 @@ def come_back(decision: ConsumerMemberDecision, _event: object) -> None:
 
 
 def fence(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatResponse) -> None:
-    """L35: removed: its partitions are lost, then it joins again under its id."""
+    """L35: the member was removed: report its partitions as lost, then rejoin with the same id."""
     refused = decision.state is ConsumerMemberState.JOINING
     failures = decision.session.failures
     _forget_membership(decision)
@@ -170,7 +170,7 @@ def fence(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatRespon
     decision.enter(
         ConsumerMemberState.FENCED, f"the coordinator answered {error_name(answer.error_code)}"
     )
-    if refused:  # the join may be refused forever: do not retry as fast as the network allows
+    if refused:  # the coordinator may refuse every join: wait before each retry
         decision.session = replace(decision.session, failures=failures)
         rhythm.beat_later(decision)
     lose(decision)
@@ -178,7 +178,7 @@ def fence(decision: ConsumerMemberDecision, answer: ConsumerGroupHeartbeatRespon
 
 
 def done_fenced(decision: ConsumerMemberDecision, _done: object) -> None:
-    """L35: the application knows the lost partitions."""
+    """L35: the lost partitions were reported: join again."""
     lose(decision)
     _leave_fenced(decision)
 
@@ -194,13 +194,13 @@ def _leave_fenced(decision: ConsumerMemberDecision) -> None:
 
 
 def lose_membership(decision: ConsumerMemberDecision, _answer: object) -> None:
-    """L35: removed while the application gives its partitions up: there is no need to leave."""
+    """L35: removed while the application gives its partitions up: no leave request is needed."""
     _forget_membership(decision)
     decision.session = replace(decision.session, greeted=False)
 
 
 def fail(decision: ConsumerMemberDecision, code: int, what: str) -> None:
-    """L36: this member cannot recover; its partitions are lost."""
+    """L36: enter the failed state; the member's partitions are lost."""
     decision.raised.append(KafkaError(code, what))
     _forget_membership(decision)
     decision.enter(ConsumerMemberState.FATAL, what)

@@ -1,8 +1,8 @@
 """A member of a consumer group (KIP-848): the public interface of the machine.
 
-It is driven like `kohort.group.member.classic.machine`, whose face it has. One thing more: it is
-given partitions by topic id, so a shell asks `unnamed` for topics whose names it is to find out,
-and reports them with `TopicsNamed`.
+It is driven like `kohort.group.member.classic.machine` and has the same interface. The coordinator
+assigns partitions by topic id, so a shell also asks `unnamed` for topics without a known name,
+looks the names up, and reports them with `TopicsNamed`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
 
         Args:
             config: Its settings.
-            member_id: Its id for as long as it exists, never used before (KIP-1082).
-            first_token: The first number it gives to a request or callback.
+            member_id: Its permanent id, never used before (KIP-1082).
+            first_token: The number of its first request or callback.
             assignors: Assignors that it can run itself, in order of preference (K60).
 
         Raises:
@@ -63,7 +63,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         """
         session = MemberSession(member_id=member_id, next_token=first_token)
         super().__init__(config, session, CONSUMER_MEMBER.run, assignors)
-        # The session's topic ids as names: asked for with every record that is read.
+        # The session's topic ids as names, cached because they are needed for every record read.
         self._owned: frozenset[TopicPartition] = frozenset()
         self._unnamed: frozenset[UUID] = frozenset()
 
@@ -93,7 +93,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Return the partitions to read now: not those in a running call of the listener (L32)."""
+        """Return the partitions to read now, without those in a running listener call (L32)."""
         session = self.session
         if not session.is_member:
             return frozenset()
@@ -130,7 +130,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         return ConsumerMemberDecision(self.config, self.session, now, assignors=self._offers)
 
     def _trigger(self, decision: ConsumerMemberDecision, event: MemberEvent) -> object | None:
-        """As for every member, but answers for its computation go there alone (K61)."""
+        """As for every member, but answers for its computation go only to the computation (K61)."""
         match event:
             case ResponseArrived() if client_assignors.is_awaited(self.session, event.token):
                 return event.response
@@ -144,7 +144,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         if sent.generation < NOT_JOINED:
             return self._good_bye_over(sent)
         if sent.generation != self.session.epoch:
-            return StaleReport(sent.token)  # it answers an outdated id or epoch
+            return StaleReport(sent.token)  # an answer for an outdated id or epoch
         return response
 
     def _failed(self, sent: Sent, event: RequestFailed) -> object:
@@ -157,7 +157,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         return super()._failed(sent, event)
 
     def _good_bye_over(self, sent: Sent) -> object:
-        """L37: a member that does not wait for the answer is out already, and maybe back."""
+        """L37: a member that does not wait for the answer has left, and may have rejoined."""
         waits = self.session.state is ConsumerMemberState.LEAVING
         return GoodByeAnswered() if waits else StaleReport(sent.token)
 

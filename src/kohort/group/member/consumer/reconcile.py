@@ -1,7 +1,7 @@
 """Reconciliation: from the current partitions of a member to its target (L32-L34).
 
-Releasing partitions comes first. The application is asked to, and only when it has answered is it
-notified of new ones; heartbeats continue meanwhile. Newer targets are handled afterwards.
+The application first releases partitions; when it has done so, it is notified of new ones.
+Heartbeats continue meanwhile. Newer targets are handled afterwards.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_reconciled(session: MemberSession) -> bool:
 
 
 def begin(decision: ConsumerMemberDecision, _event: object = None) -> None:
-    """L32: reconcile the target, unless that is done already."""
+    """L32: reconcile the target, unless it is reconciled already."""
     if is_reconciled(decision.session):
         decision.enter(ConsumerMemberState.STABLE)
         return
@@ -72,9 +72,9 @@ def go_on(decision: ConsumerMemberDecision) -> None:
 
 
 def _take(decision: ConsumerMemberDecision, *, gave_up: bool) -> None:
-    """Take the new partitions whose topic names are known; the rest waits for them (L32).
+    """Take the new partitions whose topic names are known; the others wait for names (L32).
 
-    The listener is called even if there are none, so that it sees the end of each change.
+    The listener is called even without new partitions, so that it sees the end of each change.
     """
     session = decision.session
     added = _takeable(session)
@@ -85,7 +85,7 @@ def _take(decision: ConsumerMemberDecision, *, gave_up: bool) -> None:
 
 
 def _takeable(session: MemberSession) -> Partitions:
-    """Return the target's new partitions, except those with the name of another owned one."""
+    """Return the target's new partitions, except those with the name of an owned partition."""
     taken = set(session.named(session.owned))
     added: list[TopicIdPartition] = []
     for partition in sorted((session.target or frozenset()) - session.owned):
@@ -105,7 +105,7 @@ def note_names(decision: ConsumerMemberDecision, event: TopicsNamed) -> None:
     wanted = {partition.topic_id for partition in session.claimed}
     names = {key: name for key, name in session.names.items() if key in wanted}
     learned = {key: name for key, name in event.names.items() if key in wanted}
-    # the names under which the application knows its partitions stay the same
+    # owned partitions keep the names by which the application knows them
     decision.session = replace(session, names=Map(learned | names))
     if decision.state is ConsumerMemberState.RECONCILING and session.callback is None:
         go_on(decision)
@@ -134,7 +134,7 @@ def finish_call(decision: ConsumerMemberDecision, _done: CallbackDone) -> None:
 
 
 def is_revocation(decision: ConsumerMemberDecision, _done: CallbackDone) -> bool:
-    """Return whether the call was to give partitions up."""
+    """Return whether the finished call gave partitions up."""
     callback = decision.session.callback
     return callback is not None and callback.change is not Ownership.ASSIGNED
 

@@ -1,9 +1,9 @@
-"""The time of a member's next heartbeat: soon after a change, else together with the group (L31).
+"""The time of a member's next heartbeat: soon after a change, else in step with the group (L31).
 
-A member learns of a change only with its next heartbeat, and a change is over when the last member
-has learned of it. So the members whose hosts show the same wall clock beat at the same moments,
-which are some fixed time after those of another group. A host with a wrong clock beats at other
-moments, as without this rule.
+A member learns of a change only with its next heartbeat, and a change is complete when the last
+member has learned of it. So members with synchronized wall clocks send heartbeats at the same
+moments. Each group has its own fixed offset. A member on a host with a wrong clock sends its
+heartbeats at other moments, as it would without this rule.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from kohort.group.member.consumer.session import ConsumerMemberDecision
 from kohort.group.member.events import HEARTBEAT_DUE, RETRY_DUE, HeartbeatDue
 from kohort.values import replace
 
-# From one common moment to the next passes a little more than the interval: the session of a member
-# that was killed, and a coordinator's pause between two assignments, are over by then.
+# Common moments are a little more than one interval apart, so that a killed member's session, and a
+# coordinator's pause between two assignments, end before the next one.
 _LATER = 64
-# Not all at once: each member has its own offset within this part of the interval.
+# Members spread their heartbeats: each has its own offset within this part of the interval.
 _SPREAD = 32
-# The number of common moments after a change at which pauses are short again: at the first one the
-# others learn of it, and release partitions. They learn of a new member at the second
-# one if the coordinator paused between two assignments until the first one was over.
+# The number of common moments after a change at which pauses are short again. At the first, the
+# other members learn of it and release partitions. They learn of a new member at the second if
+# the coordinator was pausing between two assignments during the first.
 AFTER_CHANGE = 1
 AFTER_JOIN = 2
 # A heartbeat that would precede a common moment by this part of the interval waits for it.
@@ -37,24 +37,24 @@ def beat_soon(decision: ConsumerMemberDecision) -> None:
 
 
 def beat_later(decision: ConsumerMemberDecision, _answer: object = None) -> None:
-    """L36: after a failed or invalid answer, send a full heartbeat after a wait (KIP-580)."""
+    """L36: after an error or an invalid answer, wait, then send a full heartbeat (KIP-580)."""
     decision.session = replace(decision.session, sent=None, is_due=True)
     decision.cancel(HEARTBEAT_DUE)
     decision.back_off(RETRY_DUE)
 
 
 def can_beat(decision: ConsumerMemberDecision) -> bool:
-    """Return whether a due heartbeat can be sent: one in flight at a time, none during a wait."""
+    """Return whether a due heartbeat can be sent: none is in flight, and no wait is running."""
     session = decision.session
     return session.coordinator_known and session.heartbeat is None and not decision.runs(RETRY_DUE)
 
 
 def begin(decision: ConsumerMemberDecision, *, moments: int) -> None:
-    """Start the time to the next heartbeat, from the coordinator's answer to the last one.
+    """Start the pause before the next heartbeat, at the answer to the last one.
 
     Args:
-        decision: The member; its interval is known.
-        moments: At how many common moments more of this change may follow; 0 without a change.
+        decision: The member; its heartbeat interval is known.
+        moments: The number of common moments at which this change may continue; 0: no change.
     """
     session = decision.session
     common_ms = _until_common_moment(decision)
@@ -80,7 +80,7 @@ def end_pause(decision: ConsumerMemberDecision, _due: HeartbeatDue) -> None:
 
 
 def _in_step(decision: ConsumerMemberDecision, pause_ms: int, common_ms: int | None) -> int:
-    """Return the pause, adjusted so that no common moment is missed."""
+    """Return the pause, adjusted to end at the next common moment if it would pass it."""
     interval_ms = decision.session.interval_ms
     if common_ms is None:
         return min(pause_ms, interval_ms)
@@ -98,7 +98,7 @@ def _period(decision: ConsumerMemberDecision) -> int:
 
 
 def _until_common_moment(decision: ConsumerMemberDecision) -> int | None:
-    """Return the time until the group's next heartbeat, None if this member keeps its own time."""
+    """Return the time to the group's next common moment, None if this member uses none."""
     ahead_ms = decision.config.wall_clock_ahead_ms
     if ahead_ms is None:
         return None

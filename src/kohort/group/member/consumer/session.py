@@ -32,11 +32,11 @@ class ConsumerMemberState(State):
     """The states of Kafka's own client (L30)."""
 
     UNSUBSCRIBED = "in no group"
-    JOINING = "asks to be a member"
-    RECONCILING = "goes from what it has to what it was given: the application is called"
-    ACKNOWLEDGING = "has reconciled; the next heartbeat says so"
-    STABLE = "member with all that it was given"
-    FENCED = "was removed; the application is told what it lost"
+    JOINING = "asks to join"
+    RECONCILING = "moves from its partitions to its target: the application is called"
+    ACKNOWLEDGING = "has reconciled; the next heartbeat acknowledges it"
+    STABLE = "member with all partitions of its target"
+    FENCED = "was removed; the lost partitions are reported to the application"
     PREPARE_LEAVING = "the application gives partitions up, then the member leaves"
     LEAVING = "says good-bye"
     FATAL = "cannot go on"
@@ -70,7 +70,7 @@ class GoodByeAnswered(Struct, frozen=True):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition as the coordinator names it; a topic that was deleted and recreated differs."""
+    """A partition by topic id, which differs after a topic is deleted and recreated."""
 
     topic_id: UUID
     partition: int
@@ -83,13 +83,13 @@ class HeartbeatFields(Struct, frozen=True):
     """The fields that a heartbeat may leave out when the coordinator knows them.
 
     Attributes:
-        rebalance_timeout_ms: Time to give partitions up in.
-        rack_id: Where the member runs.
-        topics: What it subscribes to.
-        pattern: Or the regular expression; empty to take an earlier one back.
+        rebalance_timeout_ms: Longest time to give partitions up.
+        rack_id: The member's rack.
+        topics: The topics that it subscribes to.
+        pattern: Or the regular expression; empty to withdraw an earlier one.
         server_assignor: The server-side assignor it asks for.
         partitions: The partitions it claims to own; None: send them again.
-        client_assignors: The assignors it can run itself (K60), None where it has none.
+        client_assignors: The assignors it can run itself (K60), None if there are none.
     """
 
     rebalance_timeout_ms: int
@@ -105,8 +105,8 @@ class Computation(Struct, frozen=True):
     """The group's assignment while this member computes it (K61).
 
     Attributes:
-        token: Number of the request, or of the job, that is waited for.
-        epoch: The group's epoch that it is for.
+        token: Number of the request or job in progress.
+        epoch: The group epoch of the assignment.
         assignor: Name of the assignor.
         topics: Ids of the group's topics, by name.
     """
@@ -118,34 +118,34 @@ class Computation(Struct, frozen=True):
 
 
 class MemberSession(Session, frozen=True, kw_only=True):
-    """The whole state of a member; a value. Its id was made by the client and is kept (KIP-1082).
+    """The whole state of a member; a value. The client generates its permanent id (KIP-1082).
 
     Attributes:
         state: Its state.
         pattern: Or the regular expression for the coordinator.
         pattern_sent: Whether a pattern was sent to the coordinator since the member joined.
         epoch: Its member epoch, 0 when it is not a member.
-        owned: Partitions that the application has and knows about.
-        adding: Partitions that the application is being told about.
+        owned: Partitions that were reported to the application and not given up.
+        adding: New partitions in the running call of the listener.
         target: Its last target from the coordinator, None before the first.
         acknowledged: Its partitions at its last acknowledgement, None before the first.
-        names: Names of topics by id, those of all partitions owned among them.
+        names: Names of topics by id, including those of all owned partitions.
         interval_ms: Time between heartbeats, set by the coordinator; 0 before its first answer.
-        pause_ms: Time to the next heartbeat: a part of the interval after a change, then longer.
-        change_heard_at: When others learn of the last change, so that from then on pauses are short
-            again; only future moments.
-        sent: The fields the coordinator knows; None: send all of them again (L31).
-        greeted: Whether the coordinator may know this member.
+        pause_ms: Time to the next heartbeat: part of the interval after a change, then longer.
+        change_heard_at: Future times at which other members learn of the last change; pauses are
+        short again after each.
+        sent: The fields that the coordinator knows; None: send all of them (L31).
+        greeted: Whether the coordinator may have a record of this member.
         is_due: Whether to send a heartbeat as soon as possible.
         after_leaving: The state that follows `LEAVING`.
         announced: The announcement of the member's own assignors.
         asking: Number of the job that asks them for user data; None: there is none.
-        unasked: Whether to ask them once a wait is over: one has failed.
+        unasked: Whether to ask them again after a wait, because one has failed.
         asks_members: Whether the coordinator asks members for assignments; Kafka's does not (K60).
-        computation: The group's assignment, while this member makes it.
-        assignment_metadata: Data from the assignor that computed, for this member's.
-        told_metadata: The data its assignor received last.
-        closing: How to close; None: the application is not done yet.
+        computation: The group's assignment, while this member computes it.
+        assignment_metadata: User data from the leading assignor for this member's assignor.
+        told_metadata: The user data that its assignor received last.
+        closing: How to close; None: the application has not closed the member.
     """
 
     state: ConsumerMemberState = ConsumerMemberState.UNSUBSCRIBED
@@ -185,7 +185,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
 
     @property
     def wants(self) -> bool:
-        """Return whether the application subscribes to anything."""
+        """Return whether the application has a subscription."""
         return bool(self.topics) or self.pattern is not None
 
     @property
@@ -203,13 +203,13 @@ class MemberSession(Session, frozen=True, kw_only=True):
     def claimed(self) -> Partitions:
         """Return the partitions that this member reports as owned.
 
-        They include assigned ones not taken yet: the coordinator must not assign to others what
-        the application may be reading a moment later.
+        They include assigned partitions not taken yet: the application may soon read them, so the
+        coordinator must not assign them to another member.
         """
         return self.owned | self.adding | (self.target or frozenset())
 
     def named(self, partitions: Iterable[TopicIdPartition]) -> frozenset[TopicPartition]:
-        """Return partitions by the names that the application knows."""
+        """Return partitions by topic name, as the application knows them."""
         return frozenset(TopicPartition(self.names[p.topic_id], p.partition) for p in partitions)
 
 
@@ -223,7 +223,7 @@ class ConsumerMemberDecision(MemberDecision[MemberSession]):
     assignors: tuple[Offer, ...] = ()
 
     def enter(self, state: Enum, reason: str = "") -> None:
-        """Change the state, and report it; only as L30 allows.
+        """Change the state if L30 allows it, and report the change.
 
         Raises:
             TableError: L30 does not allow it.
@@ -244,7 +244,7 @@ class ConsumerMemberDecision(MemberDecision[MemberSession]):
         )
 
     def call(self, change: Ownership, partitions: Partitions) -> None:
-        """Call the application; one call at a time."""
+        """Queue a call into the application; only one runs at a time."""
         session = self.session
         assert session.callback is None
         metadata = session.assignment_metadata if change is Ownership.ASSIGNED else None

@@ -50,7 +50,7 @@ FATAL, STALE = ConsumerMemberState.FATAL, ConsumerMemberState.STALE
 
 JOINED = (JOINING, RECONCILING, ACKNOWLEDGING, STABLE)
 ALL = tuple(ConsumerMemberState)
-# The states after leaving: more calls, the leave request, or out.
+# The states after leaving begins: further calls, the leave request, or out of the group.
 LEAVES = (PREPARE_LEAVING, LEAVING, UNSUBSCRIBED)
 
 

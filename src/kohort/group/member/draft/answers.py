@@ -17,7 +17,7 @@ from kohort.wire.messages.draft import DraftJoinGroupResponse
 Answered: TypeAlias = HeartbeatAnswered | CommitAnswered
 Guard: TypeAlias = "Callable[[DraftMemberDecision, Answered | DraftJoinGroupResponse], bool]"
 
-# Answers that mean: not this broker, or not now.
+# Errors that mean: the wrong broker, or try later.
 _REDISCOVER = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -27,7 +27,7 @@ _WAIT = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _says(name: str, *codes: ErrorCode) -> Guard:
-    """Return a guard: whether an answer has one of these error codes."""
+    """Return a guard that checks whether an answer has one of these error codes."""
 
     def guard(_decision: DraftMemberDecision, answer: Answered | DraftJoinGroupResponse) -> bool:
         return answer.error_code in codes
@@ -47,7 +47,7 @@ says_wait = _says("says_wait", *_WAIT)
 
 
 def is_welcome(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> bool:
-    """D22: no error, an id, a generation, and only requested topics."""
+    """D22: return whether the answer has an id, a generation and only requested topics."""
     topics = decision.session.joined_topics
     matches = all(each.topic in topics for each in answer.partitions_to_own)
     is_complete = bool(answer.consumer_id) and answer.group_generation_id >= 0
@@ -62,12 +62,12 @@ def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -
 
 
 def has_id(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> bool:
-    """Return whether the join had an id that the coordinator may have dropped."""
+    """Return whether the join was sent with an id, which the coordinator may have dropped."""
     return bool(decision.session.member_id) and says_unknown_consumer(decision, _answer)
 
 
 def join_as_new(decision: DraftMemberDecision, _answer: DraftJoinGroupResponse) -> None:
-    """D3, D11: too late: join as a new consumer."""
+    """D3, D11: the join came too late: join as a new consumer."""
     join.drop_id(decision)
     join.go_on(decision)
 
@@ -79,7 +79,7 @@ def find_coordinator(decision: DraftMemberDecision, _answer: object) -> None:
 
 
 def give_up(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
-    """No action of the consumer would help."""
+    """Fail: no retry would help."""
     code = answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR
     what = f"could not join group {decision.config.group_id}"
     if code == ErrorCode.UNSUPPORTED_VERSION:
@@ -91,10 +91,10 @@ def give_up(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> No
 
 
 def is_outdated(decision: DraftMemberDecision, answer: CommitAnswered) -> bool:
-    """D3: the request had an id that the consumer no longer has, or is about to lose.
+    """D3: return whether the request's id is one that the consumer has lost or is about to lose.
 
-    A join in flight under the same id will identify us. A heartbeat cannot be outdated: a
-    consumer that changes its id does not wait for its answer.
+    The answer to a join in flight with the same id replaces it. Heartbeats are never outdated: a
+    consumer whose id changes ignores the one in flight.
     """
     session = decision.session
     is_same = answer.sent == CommitIdentity(session.member_id, session.generation)
@@ -102,20 +102,20 @@ def is_outdated(decision: DraftMemberDecision, answer: CommitAnswered) -> bool:
 
 
 def note_alive(decision: DraftMemberDecision, answer: Answered) -> None:
-    """The coordinator has heard from us: its session timeout restarts."""
+    """The coordinator has answered: the session timeout restarts."""
     if isinstance(answer, HeartbeatAnswered):
         decision.session = replace(decision.session, failures=0)
         decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
 
 
 def stop_consumption(decision: DraftMemberDecision, answer: Answered) -> None:
-    """D4, D24: the signal to join again."""
+    """D4, D24: stop consumption on the signal to rejoin."""
     note_alive(decision, answer)
     join.stop(decision, "the group is rebalancing")
 
 
 def lose_everything(decision: DraftMemberDecision, _answer: Answered) -> None:
-    """D3, D7: others may have our partitions already: join as a new consumer."""
+    """D3, D7: others may already own our partitions: join as a new consumer."""
     join.drop_id(decision)
     join.stop(decision, "the coordinator does not know this consumer")
 
@@ -128,5 +128,5 @@ def rediscover(decision: DraftMemberDecision, _answer: Answered) -> None:
 
 
 def leave_group(decision: DraftMemberDecision, answer: Answered) -> None:
-    """Access to the group is denied."""
+    """Fail: access to the group is denied."""
     join.fail(decision, answer.error_code, f"cannot stay in group {decision.config.group_id}")

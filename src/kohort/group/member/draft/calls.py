@@ -33,7 +33,7 @@ REDISCOVER = DraftMemberState.REDISCOVER_COORDINATOR
 
 
 def start_up(decision: DraftMemberDecision, call: Subscribed) -> None:
-    """D21: the first subscription: find the coordinator, join."""
+    """D21: on the first subscription, find the coordinator and join."""
     note_topics(decision, call)
     decision.session = replace(decision.session, polled_at=decision.now)
     decision.enter(DISCOVER)
@@ -46,7 +46,7 @@ def is_another_subscription(decision: DraftMemberDecision, call: Subscribed) -> 
 
 
 def resubscribe(decision: DraftMemberDecision, call: Subscribed) -> None:
-    """Another subscription needs another join."""
+    """Rejoin: the subscription changed."""
     note_topics(decision, call)
     join.stop(decision, "the subscription changed")
 
@@ -58,7 +58,7 @@ def subscribe_afterwards(decision: DraftMemberDecision, call: Subscribed) -> Non
 
 
 def note_poll(decision: DraftMemberDecision, _call: Polled) -> None:
-    """D25: the application is alive; after a long silence tell the coordinator at once."""
+    """D25: note that the application is alive; after a long silence, send a heartbeat at once."""
     was_silent = is_silent(decision)
     decision.session = replace(decision.session, polled_at=decision.now)
     if was_silent and decision.runs(HEARTBEAT_DUE):
@@ -87,7 +87,7 @@ def finish_call(decision: DraftMemberDecision, _done: CallbackDone) -> None:
 
 
 def greet_coordinator(decision: DraftMemberDecision, _event: CoordinatorKnown) -> None:
-    """D2, D23: part of the group again, if the new coordinator accepts our ping."""
+    """D2, D23: ping the new coordinator; if it accepts, the consumer is in the group again."""
     lookup.note_coordinator(decision)
     decision.enter(PART_OF_GROUP)
     decision.start(HEARTBEAT_DUE, 0)
@@ -103,7 +103,7 @@ def lose_coordinator(decision: DraftMemberDecision, _event: object) -> None:
 
 
 def lose_joined_coordinator(decision: DraftMemberDecision, _event: object) -> None:
-    """The coordinator is lost while we join it: the join will not be answered."""
+    """The coordinator is lost during the join, which gets no answer: look it up."""
     join.forget(decision)
     if decision.session.callback is None:
         join.try_again_later(decision)
@@ -111,7 +111,7 @@ def lose_joined_coordinator(decision: DraftMemberDecision, _event: object) -> No
 
 
 def give_up_lookup(decision: DraftMemberDecision, event: LookupFailed) -> None:
-    """The group has no coordinator for this consumer."""
+    """Fail: the group has no coordinator for this consumer."""
     join.fail(decision, *lookup.end(decision, event))
 
 
@@ -135,14 +135,14 @@ def beat(decision: DraftMemberDecision, _event: HeartbeatDue) -> None:
 
 
 def doubt_coordinator(decision: DraftMemberDecision, event: SessionOverdue) -> None:
-    """D23: no answer for a whole session timeout: the coordinator may have moved."""
+    """D23: look the coordinator up: no answer for a whole session timeout, so it may have moved."""
     decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
     if not is_silent(decision):
         lose_coordinator(decision, event)
 
 
 def doubt_while_stopped(decision: DraftMemberDecision, event: SessionOverdue) -> None:
-    """The same, while the application gives its partitions up."""
+    """Do the same while the application gives its partitions up."""
     decision.start(SESSION_OVERDUE, decision.config.session_timeout_ms)
     if not is_silent(decision):
         lose_joined_coordinator(decision, event)

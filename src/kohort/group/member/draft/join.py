@@ -1,4 +1,4 @@
-"""Stop consumption, join, and be part of the group (D21, D22, D24)."""
+"""Stopping consumption, joining, and becoming part of the group (D21, D22, D24)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOPPED = DraftMemberState.STOPPED_CONSUMPTION
 
 
 def forget(decision: DraftMemberDecision, _event: object = None) -> None:
-    """Forget the coordinator, which has moved. Requests sent to it will not be answered."""
+    """Forget the coordinator, which has moved. Requests sent to it get no answer."""
     decision.session = replace(
         decision.session, coordinator_known=False, heartbeat=None, request=None
     )
@@ -36,7 +36,7 @@ def stop(decision: DraftMemberDecision, reason: str) -> None:
 
 
 def go_on(decision: DraftMemberDecision, _event: object = None) -> None:
-    """Take the next step towards the group: wait for an open call, give up, join."""
+    """Take the next step to join: wait for an open call, give up partitions, send the request."""
     if decision.session.callback is not None:
         return
     if decision.session.consuming:
@@ -69,7 +69,7 @@ def _join(decision: DraftMemberDecision) -> None:
         topics=tuple(sorted(session.topics)),
         consumer_id=session.member_id,
     )
-    # The answer is parked until all others have joined, which may take their session timeouts.
+    # The coordinator holds the answer until all others have joined, up to their session timeouts.
     sent = decision.send(request, config.session_timeout_ms + config.max_poll_interval_ms)
     decision.session = replace(decision.session, request=sent)
 
@@ -91,7 +91,7 @@ def partitions_of(answer: DraftJoinGroupResponse) -> frozenset[TopicPartition]:
 
 
 def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -> None:
-    """D7, D22: the consumer has an id, a generation and partitions; heartbeats are due from now."""
+    """D7, D22: store the id, generation and partitions, and start sending heartbeats."""
     decision.session = replace(
         decision.session,
         request=None,
@@ -108,7 +108,7 @@ def become_part(decision: DraftMemberDecision, answer: DraftJoinGroupResponse) -
 
 
 def drop_id(decision: DraftMemberDecision, _answer: object = None) -> None:
-    """D3: the coordinator has dropped us; the next join is that of a new consumer."""
+    """D3: forget the id that the coordinator has dropped; the next join is a new consumer's."""
     decision.cancel(HEARTBEAT_DUE, SESSION_OVERDUE)
     decision.session = replace(
         decision.session, member_id="", generation=NO_GENERATION, heartbeat=None
@@ -116,7 +116,7 @@ def drop_id(decision: DraftMemberDecision, _answer: object = None) -> None:
 
 
 def fail(decision: DraftMemberDecision, code: int, what: str) -> None:
-    """An unrecoverable error; the consumer's partitions are lost."""
+    """Enter the failed state; the consumer's partitions are lost."""
     decision.raised.append(KafkaError(code, what))
     decision.cancel(*decision.session.deadlines.due_times())
     drop_id(decision)
@@ -127,6 +127,6 @@ def fail(decision: DraftMemberDecision, code: int, what: str) -> None:
 
 
 def lose_the_rest(decision: DraftMemberDecision, _done: CallbackDone) -> None:
-    """Partitions assigned while the consumer failed are lost as well."""
+    """Partitions whose assignment was being reported when the consumer failed are lost too."""
     if decision.session.consuming:
         give_up(decision)

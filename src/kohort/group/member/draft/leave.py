@@ -1,6 +1,6 @@
-"""Leaving (D20): the design has no request for it, so a consumer that leaves just falls silent.
+"""Leaving (D20): the design has no leave request; a leaving consumer stops its heartbeats.
 
-The others get its partitions when its session has ended at the coordinator.
+The others get its partitions when its session has expired at the coordinator.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ def close(decision: DraftMemberDecision, _call: Closing) -> None:
 
 
 def close_at_once(decision: DraftMemberDecision, _call: Closing) -> None:
-    """Close a consumer with nothing to give up."""
+    """Close a consumer that owns nothing."""
     decision.enter(CLOSED)
 
 
 def close_afterwards(decision: DraftMemberDecision, _call: Closing) -> None:
-    """Close a consumer that is already leaving: it now leaves for good."""
+    """Close a consumer that is already leaving: it will not rejoin."""
     decision.session = replace(decision.session, topics=frozenset(), after_leaving=CLOSED)
 
 
 def unsubscribe_afterwards(decision: DraftMemberDecision, _call: Unsubscribed) -> None:
-    """Unsubscribe a consumer that is already leaving: it does not come back."""
+    """Unsubscribe a consumer that is already leaving: it will not rejoin."""
     after = CLOSED if decision.session.after_leaving is CLOSED else DOWN
     decision.session = replace(decision.session, topics=frozenset(), after_leaving=after)
 
 
 def comes_back(decision: DraftMemberDecision, _call: Subscribed) -> bool:
-    """Return whether the consumer leaves only for now."""
+    """Return whether the consumer will rejoin after leaving."""
     return decision.session.after_leaving is not CLOSED
 
 
@@ -56,7 +56,7 @@ def _start(decision: DraftMemberDecision, after: DraftMemberState, reason: str) 
 
 
 def go_on(decision: DraftMemberDecision, _done: object = None) -> None:
-    """Take the next step: finish the open call, give up owned partitions, fall silent."""
+    """Take the next step: finish the open call, give up owned partitions, stop heartbeats."""
     if decision.session.callback is not None:
         return
     if decision.session.consuming:
@@ -66,7 +66,7 @@ def go_on(decision: DraftMemberDecision, _done: object = None) -> None:
 
 
 def _finish(decision: DraftMemberDecision) -> None:
-    """D8: keep the id until the consumer is shut down: it may come back with it."""
+    """D8: keep the id until the consumer is shut down, so that it can rejoin with it."""
     after = decision.session.after_leaving
     decision.cancel(*decision.session.deadlines.due_times())
     decision.session = replace(

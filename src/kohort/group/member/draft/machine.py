@@ -62,7 +62,7 @@ class DraftMember(MemberMachine[DraftMemberSession, DraftMemberDecision]):
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
-        """Return the partitions to read now: also while the coordinator is unknown (D23)."""
+        """Return the partitions to read now, even while the coordinator is unknown (D23)."""
         session = self.session
         consumes = session.state in (
             DraftMemberState.PART_OF_GROUP,
@@ -95,7 +95,7 @@ class DraftMember(MemberMachine[DraftMemberSession, DraftMemberDecision]):
         return response
 
     def _failed(self, sent: Sent, event: RequestFailed) -> object:
-        """Treat a request that no later attempt can complete as refused."""
+        """Treat a request that no retry can complete as refused."""
         code = event.error_code
         if code is None:
             return super()._failed(sent, event)

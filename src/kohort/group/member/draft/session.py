@@ -16,7 +16,7 @@ _MAX_HEARTBEATS = 32_767
 
 
 class DraftMemberState(State):
-    """The five states of the design, and three of an application that ends."""
+    """The five states of the design, and three for an application that stops."""
 
     DOWN = "wants nothing"
     DISCOVER_COORDINATOR = "starts up: finds the coordinator and joins"
@@ -71,7 +71,7 @@ class DraftMemberDecision(MemberDecision[DraftMemberSession], kw_only=True):
     host: str
 
     def call(self, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
-        """Call the application; one call at a time."""
+        """Queue a call into the application; only one runs at a time."""
         assert self.session.callback is None
         callback = Callback(
             self.token(),

@@ -45,9 +45,9 @@ CONSUMING = (PART, REDISCOVER)
 JOINING = (DISCOVER, STOPPED)
 ACTIVE = (DISCOVER, PART, REDISCOVER, STOPPED)
 IDLE = (DOWN, CLOSED, FATAL)
-# Part of the group, and not about to leave it.
+# The states of a consumer in the group that is not about to leave.
 STAYING = (PART, REDISCOVER, STOPPED)
-# Heartbeats are sent, or would be if the coordinator were known.
+# The states in which heartbeats are sent, if the coordinator is known.
 BEATING = (*STAYING, LEAVING)
 
 
@@ -104,7 +104,7 @@ JOIN_ROWS: Rows = (
 
 
 def _membership_rows(trigger: type[HeartbeatAnswered | CommitAnswered]) -> Rows:
-    """Heartbeats and commits give the same errors about a membership."""
+    """Return the rows for membership errors, common to heartbeats and commits."""
     illegal, unknown = answers.says_illegal_generation, answers.says_unknown_consumer
     return (
         row(CONSUMING, trigger, answers.lose_everything, when=unknown, to=STOPPED, rule="D3"),
