@@ -54,14 +54,14 @@ class Transaction(Struct, frozen=True, kw_only=True):
         epoch: Its epoch; each new epoch fences the earlier ones.
         last_epoch: The epoch before the last InitProducerId, to recognize a retry of that
             request; not in the log.
-            previous_producer_id: The id whose epochs were used up, -1 for none.
-            next_producer_id: The id that replaces it when this transaction ends; -1: it keeps its id.
+        previous_producer_id: The id whose epochs were used up, -1 for none.
+        next_producer_id: The id that replaces it when this transaction ends; -1: it keeps its id.
         timeout_ms: How long a transaction may take.
         partitions: The partitions that take part.
         start_ms: When the transaction began, in milliseconds since 1970; -1 before the first.
         updated_ms: When this was written, in milliseconds since 1970.
         client_version: Version of the transaction protocol of its client; in version 2, the epoch
-        changes after each transaction (KIP-890).
+            changes after each transaction (KIP-890).
     """
 
     transactional_id: str

@@ -42,7 +42,7 @@ from kohort.wire.messages.membership import (
 Answer: TypeAlias = HeartbeatAnswered | CommitAnswered | JoinGroupResponse | SyncGroupResponse
 
 # The coordinator may hold the answer to JoinGroup for the whole rebalance timeout. Java's client
-# # waits this much longer.
+# waits this much longer.
 _JOIN_TIMEOUT_LAPSE_MS = 5_000
 _REASON_LENGTH = 255  # KIP-800
 

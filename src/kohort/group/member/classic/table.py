@@ -48,7 +48,7 @@ JOINED = (UNJOINED, REVOKING, PREPARING, COMPLETING, ASSIGNING, STABLE)
 ACTIVE = (*JOINED, LEAVING)
 IDLE = (UNSUBSCRIBED, STALE, CLOSED, FATAL)
 # The states in which a rebalance begins: a call into the application, JoinGroup, or, while no
-# # coordinator is known, the look-up.
+# coordinator is known, the look-up.
 REJOIN = (REVOKING, PREPARING, UNJOINED)
 # The states after leaving: out of the group, or joining again at once.
 LEFT = (CLOSED, UNSUBSCRIBED, UNJOINED, PREPARING)

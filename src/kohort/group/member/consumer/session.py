@@ -133,7 +133,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
         interval_ms: Time between heartbeats, set by the coordinator; 0 before its first answer.
         pause_ms: Time to the next heartbeat: part of the interval after a change, then longer.
         change_heard_at: Future times at which other members learn of the last change; pauses are
-        short again after each.
+            short again after each.
         sent: The fields that the coordinator knows; None: send all of them (L31).
         greeted: Whether the coordinator may have a record of this member.
         is_due: Whether to send a heartbeat as soon as possible.
