@@ -23,7 +23,7 @@ _RULE_ID = re.compile(r"\b[CDKLAB]\d{1,2}\b")
 
 
 def mermaid(table: Table[S, D]) -> str:
-    """Return a state diagram; an arrow bears all triggers that lead from one state to another."""
+    """Return a state diagram; an arrow is labelled with all its triggers."""
     lines = ["stateDiagram-v2", "    direction TB"]
     for (before, after), triggers in _arrows(table).items():
         label = ", ".join(triggers)
@@ -32,7 +32,7 @@ def mermaid(table: Table[S, D]) -> str:
 
 
 def dot(table: Table[S, D]) -> str:
-    """Return the same diagram for Graphviz."""
+    """Return the state diagram for Graphviz."""
     lines = [f'digraph "{table.name}" {{', "    node [shape=box, style=rounded];"]
     lines += [f"    {state.name};" for state in table.states]
     for (before, after), triggers in _arrows(table).items():
@@ -78,7 +78,7 @@ def _markdown_row(line: Row[S, D]) -> str:
 
 
 def _linked(found: re.Match[str]) -> str:
-    """Link a rule to where it is written; the draft protocol has its own page."""
+    """Link a rule to its definition; the draft protocol has its own page."""
     document = "draft.md" if found[0].startswith("D") else "rules.md"
     return f"[{found[0]}](../{document}#{found[0].lower()})"
 

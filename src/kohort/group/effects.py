@@ -1,4 +1,4 @@
-"""The effects of a machine: the one output of `decide`."""
+"""The effects of a machine: the only output of `decide`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reply(Struct, frozen=True):
     Attributes:
         token: The number that came with the request.
         response: The answer.
-        version: Version of the request, in which the answer is written.
+        version: Version of the request, and so of the answer.
     """
 
     token: int
@@ -38,8 +38,8 @@ class Send(Struct, frozen=True):
     """A request of a member to its coordinator.
 
     Attributes:
-        token: Number to report the answer, or that there is none, with.
-        request: The request, with every field filled that any version has.
+        token: Number with which to report the answer or the failure.
+        request: The request, with the fields of all versions filled.
         timeout_ms: How long to wait for the answer; None: the client's usual time.
     """
 
@@ -52,13 +52,13 @@ class Callback(Struct, frozen=True):
     """A call into the application, to be made from inside its poll.
 
     Attributes:
-        token: Number to report the end of the call with; that may be any time later.
-        change: Which of the three listener methods.
+        token: Number with which to report the end of the call, any time later.
+        change: Which of the three listener methods to call.
         partitions: The partitions concerned: with `ASSIGNED` those that were added.
-        assignor: Name of the assignor that made the assignment; empty except for `ASSIGNED`.
+        assignor: Name of the assignor that computed the assignment; only for `ASSIGNED`.
         generation: Generation of the assignment.
         user_data: Data from the leader's assignor for this member.
-        assignment: All partitions of this member, for its assignor; empty except for `ASSIGNED`.
+        assignment: All partitions of this member, for its assignor; only for `ASSIGNED`.
     """
 
     token: int
@@ -71,14 +71,14 @@ class Callback(Struct, frozen=True):
 
 
 class AssignmentJob(Struct, frozen=True):
-    """Work for the leader: share the partitions out; may be done anywhere.
+    """Work for the leader: compute the assignment; may run in any thread.
 
     Attributes:
-        token: Number to report the result with.
+        token: Number with which to report the result.
         assignor: Name of the assignor that the group agreed on.
         subscriptions: The subscription of each member, by member id.
         partitions: Number of partitions of each topic, if the coordinator sent it (KIP-848);
-            None: the shell has to find out.
+            None: the shell has to look it up.
     """
 
     token: int
@@ -88,13 +88,13 @@ class AssignmentJob(Struct, frozen=True):
 
 
 class SubscriptionJob(Struct, frozen=True):
-    """Ask each assignor for data about this member for the leader; may be done anywhere.
+    """Ask each assignor for its user data for the leader; may run in any thread.
 
-    Assignors are the application's code, which no machine calls. The result is the data of each,
-    by its name; assignors without data are left out.
+    Assignors are application code, which machines never call. The result maps names of assignors to
+    their data, without those that have none.
 
     Attributes:
-        token: Number to report the result with.
+        token: Number with which to report the result.
         topics: The topics the member subscribes to.
     """
 
@@ -109,20 +109,20 @@ MemberJob: TypeAlias = AssignmentJob | SubscriptionJob
 class Effects(Struct, Generic[T], frozen=True):
     """The effects of a decision.
 
-    The shell appends `records` as one batch and applies them, installs `session`, then lets
-    everything else happen. If the append fails, nothing else of this may happen.
+    The shell appends `records` as one batch and applies them, installs `session`, then carries out
+    all other effects. If the append fails, it must drop them all.
 
     Attributes:
-        session: The machine's session state after this.
+        session: The machine's session state after the event.
         records: Records for the group log (coordinator).
-        replies: Answers to requests, this one's or parked ones' (coordinator).
+        replies: Answers to this request or to parked ones (coordinator).
         observed: Events, for listeners.
         sends: Requests to the coordinator (member).
         callbacks: Calls into the application, in order (member).
         jobs: Slow work (member).
         find_coordinator: Whether the coordinator has to be looked up (member).
         raised: Errors to raise in the application's next poll (member).
-        draft_jobs: Assignments that the coordinator makes for draft groups (coordinator).
+        draft_jobs: Assignments to compute for draft groups (coordinator).
         consumer_jobs: Slow work for groups of the consumer protocol (coordinator).
     """
 

@@ -1,6 +1,6 @@
-"""The events that machines report: observed facts, with their cause, generation and time.
+"""The events that machines report: facts with their cause, generation and time.
 
-A fact says what one machine did or saw; nothing is inferred. Together they make the
+A fact records what one machine did or observed; nothing is inferred. Together, the facts form the
 ownership timeline. `now` is the time, in milliseconds, that the shell passed to the machine.
 """
 
@@ -71,7 +71,7 @@ class MemberJoined(GroupEvent, frozen=True, kw_only=True):
         member: Member id.
         client_id: Client id of the member.
         client_host: The host that it connects from.
-        group_instance_id: Its static name (KIP-345); None for a dynamic member.
+        group_instance_id: Its static id (KIP-345); None for a dynamic member.
     """
 
     member: str
@@ -111,7 +111,7 @@ class RebalanceStarted(GroupEvent, frozen=True, kw_only=True):
 
 
 class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
-    """All members are known: a new generation has begun and waits for its assignment.
+    """A new generation has begun with these members; its assignment follows.
 
     Attributes:
         generation: The new generation.
@@ -127,7 +127,7 @@ class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
 
 
 class Assigned(GroupEvent, frozen=True, kw_only=True):
-    """The group has its assignment; with KIP-848 its members have yet to get there.
+    """The group has an assignment; with KIP-848 its members still have to reach it.
 
     Attributes:
         generation: Generation it belongs to.
@@ -140,7 +140,7 @@ class Assigned(GroupEvent, frozen=True, kw_only=True):
 
 
 class AssignmentAsked(GroupEvent, frozen=True, kw_only=True):
-    """A member was asked to make the assignment of the group (KIP-848).
+    """A member was asked to compute the group's assignment (KIP-848).
 
     Attributes:
         generation: Epoch of the group.
@@ -154,7 +154,7 @@ class AssignmentAsked(GroupEvent, frozen=True, kw_only=True):
 
 
 class AssignorFellBack(GroupEvent, frozen=True, kw_only=True):
-    """No member made the assignment, so the coordinator's own assignor does.
+    """No member computed the assignment, so the coordinator's own assignor does.
 
     Attributes:
         generation: Epoch of the group.
@@ -175,7 +175,7 @@ class MemberReconciled(GroupEvent, frozen=True, kw_only=True):
     Attributes:
         member: Member id.
         epoch: Its epoch after the step.
-        partitions: All its present partitions, including those it was told to give up.
+        partitions: All its present partitions, including those it has yet to give up.
     """
 
     member: str
@@ -187,8 +187,8 @@ class OffsetsCommitted(GroupEvent, frozen=True, kw_only=True):
     """Positions were stored.
 
     Attributes:
-        member: Member id; empty for a client outside of the group.
-        generation: Generation of the commit, -1 for a client outside of the group.
+        member: Member id; empty for a client outside the group.
+        generation: Generation of the commit, -1 for a client outside the group.
         offsets: Each partition with its position.
     """
 
@@ -198,7 +198,7 @@ class OffsetsCommitted(GroupEvent, frozen=True, kw_only=True):
 
 
 class GroupDeleted(GroupEvent, frozen=True, kw_only=True):
-    """The group and its positions are gone."""
+    """The group and its positions were deleted."""
 
 
 class ProtocolChanged(GroupEvent, frozen=True, kw_only=True):
@@ -206,7 +206,7 @@ class ProtocolChanged(GroupEvent, frozen=True, kw_only=True):
 
     Attributes:
         generation: Generation or group epoch, which stays the same.
-        protocol: "classic" or "consumer", as from now on.
+        protocol: The new protocol, "classic" or "consumer".
     """
 
     generation: int
@@ -229,9 +229,9 @@ class OwnershipChanged(GroupEvent, frozen=True, kw_only=True):
 
     Attributes:
         member: Member id, as it was when the change began.
-        generation: Generation at that time, -1 when the member had lost it.
+        generation: Generation at that time, -1 if the member had lost it.
         change: The kind of change.
-        partitions: To which partitions; may be empty for an empty assignment.
+        partitions: The changed partitions; may be empty for an empty assignment.
     """
 
     member: str
@@ -248,7 +248,7 @@ class MemberStateChanged(GroupEvent, frozen=True, kw_only=True):
         generation: Its generation, -1 when it has none.
         before: The former state.
         after: The new state.
-        reason: Why, for people; may be empty.
+        reason: The reason in words; may be empty.
     """
 
     member: str
@@ -264,7 +264,7 @@ class MemberFailed(GroupEvent, frozen=True, kw_only=True):
     Attributes:
         member: Member id; empty when it has none.
         error_code: Kafka's number of the error.
-        message: What went wrong, for people.
+        message: The error in words.
     """
 
     member: str
@@ -273,7 +273,7 @@ class MemberFailed(GroupEvent, frozen=True, kw_only=True):
 
 
 class AssignorUnsupported(GroupEvent, frozen=True, kw_only=True):
-    """The coordinator asks no member for an assignment: its own assignor makes it (K60).
+    """The coordinator never asks members for an assignment: its own assignor computes it (K60).
 
     Attributes:
         member: The member with its own assignors.

@@ -1,9 +1,10 @@
-"""How every machine of this package is written: a table of rows, and effects as its only output.
+"""The form of every machine of this package: a table of rows, with effects as its only output.
 
-A machine is asked `decide(event, now)` and answers with `Effects`, changing nothing. The *shell*
-that drives it appends the effects' records to a log, applies them, installs the session and only
-then lets replies and sends go. Each machine is one `Table`: in this state, upon this trigger, if
-this holds, do that. The table is what runs, what the diagrams show, and what the tests enumerate.
+`decide(event, now)` returns `Effects` and changes nothing. The *shell* that drives a machine
+appends the effects' records to a log, applies them, installs the session and only then releases
+replies and sends. Each machine is one `Table`: in this state, on this trigger, if this condition
+holds, run that handler. The same table is executed, drawn in the diagrams and enumerated by the
+tests.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """A state of a machine; its tables are looked into by it with every event."""
+    """A state of a machine, with a fast hash: every event looks up table cells by state."""
 
-    __hash__ = object.__hash__  # that of `Enum` is written in Python
+    __hash__ = object.__hash__  # the `__hash__` of `Enum` is slow Python code
 
 
 S = TypeVar("S", bound=Enum)
@@ -39,14 +40,14 @@ class Decision(Protocol[S_co]):
 
     @property
     def state(self) -> S_co:
-        """The state the machine is in, or will be in once the effects are installed."""
+        """The machine's state, as it will be once the effects are installed."""
 
 
 D = TypeVar("D", bound="Decision[Enum]")
 
 
 class Refusing(Decision[S_co], Protocol[S_co]):
-    """A decision that can refuse a request; the table gives the reason before it calls `refuse`.
+    """A decision that can refuse a request; the table sets `why` before it calls `refuse`.
 
     Attributes:
         why: The error that the guard of the refusing row has found.
@@ -65,14 +66,14 @@ class Row(Struct, Generic[S, D], frozen=True):
     """One line of a table.
 
     Attributes:
-        states: The states it holds in.
-        trigger: Class of the request or event that it answers.
-        handler: Does the work on the decision.
+        states: The states in which it applies.
+        trigger: Class of the request or event that it handles.
+        handler: Changes the decision.
         to: The states it may end in; empty: the state stays.
         guard: Whether the row applies; None: always. The first row that applies is taken.
         rule: The rules it follows, by their ids (docs/rules.md) or KIPs.
-        again: Whether the trigger is then put to the state that the row ended in.
-        refuses: Whether the guard finds an error, with which the row answers; see `refuse`.
+        again: Whether the state that the row ended in then handles the trigger too.
+        refuses: Whether the guard returns an error for the row to answer with; see `refuse`.
     """
 
     states: tuple[S, ...]
@@ -105,7 +106,7 @@ def row(
     rule: str = "",
     again: bool = False,
 ) -> Row[S, D]:
-    """Write a row; arguments as the attributes of `Row`, a single state may stand for a tuple."""
+    """Create a row; the arguments are the attributes of `Row`, with one state or a tuple."""
     return Row(
         states=states if isinstance(states, tuple) else (states,),
         trigger=trigger,
@@ -124,10 +125,10 @@ def refuse(
     *,
     rule: str = "",
 ) -> Row[S, N]:
-    """Write a row that turns a request down, and leaves the state as it is.
+    """Create a row that refuses a request and keeps the state.
 
     Args:
-        states: The states it holds in.
+        states: The states in which it applies.
         trigger: Class of the request.
         why: Returns the error to answer with; None: the row does not apply.
         rule: The rules it follows.
@@ -150,12 +151,12 @@ _refuse.__name__ = "refuse"  # as documents and reports call it
 
 
 def never(_decision: object, event: object) -> None:
-    """Fail: the handler of rows for triggers that cannot occur, which a total table must list."""
+    """Raise an error: the handler for triggers that cannot occur but that the table must list."""
     raise AssertionError(f"{type(event).__name__} came in a state that has none: {event}")
 
 
 class TableError(Exception):
-    """A table has a gap, or a row of it broke its own word. It is a bug in this package."""
+    """A table has a gap, or a row ended in an undeclared state. A bug in this package."""
 
 
 def cells_of(rows: Iterable[Row[S, D]]) -> dict[tuple[S, type[object]], tuple[Row[S, D], ...]]:
@@ -194,9 +195,9 @@ class Table(Generic[S, D]):
         Args:
             name: Name for diagrams and errors.
             states: The enum of all states.
-            rows: The rows, in the order in which their guards are asked.
-            total: Triggers from the wire, the clock or a job: every state must answer them.
-            local: Triggers that are calls of our own user; a state without a row refuses them.
+            rows: The rows, in the order in which their guards are evaluated.
+            total: Triggers from the wire, the clock or a job: every state must handle them.
+            local: Triggers that are calls of the user; a state without a row refuses them.
 
         Raises:
             TableError: A state does not answer a trigger of `total`, a row is never reached, or
@@ -227,11 +228,11 @@ class Table(Generic[S, D]):
                     )
 
     def run(self, decision: D, trigger: type[object], event: object) -> Row[S, D]:
-        """Let the row that applies do its work on the decision, and return the last row that did.
+        """Run the handler of the row that applies, and return the last row that ran.
 
         Raises:
             LocalProtocolError: No row: the call is not allowed in this state.
-            TableError: The row ended in a state that it does not name.
+            TableError: The row ended in a state that it does not declare.
         """
         before = decision.state
         for line in self.cells.get((before, trigger), ()):  # type: ignore[arg-type]  # a decision of this table has a state of it
@@ -257,14 +258,14 @@ K = TypeVar("K", bound=tuple[str, ...])
 
 
 class Deadlines(Struct, Generic[K], frozen=True):
-    """Which key is due when; an immutable value.
+    """The due time of each key; an immutable value.
 
-    Setting, cancelling and asking for the next one are O(log n), amortised.
+    Setting, cancelling and reading the next one are O(log n), amortised.
 
     Keys are tuples of strings that tell their events apart; equal times are served in key order.
     """
 
-    # For each key: when it is due, and the time under which the heap holds it (never later).
+    # For each key, its due time, and its time in the heap (never later).
     _due: Map[K, tuple[int, int]] = Map()
     _heap: Node | None = None
 
@@ -278,11 +279,11 @@ class Deadlines(Struct, Generic[K], frozen=True):
         return hash(frozenset(self.due_times().items()))
 
     def due_times(self) -> dict[K, int]:
-        """Return when each key is due."""
+        """Return the due time of each key."""
         return {key: due for key, (due, _) in self._due.items()}
 
     def get(self, key: K) -> int | None:
-        """Return when a key is due, None when it is not set."""
+        """Return the due time of a key, None if it is not set."""
         entry = self._due.get(key)
         return entry[0] if entry else None
 

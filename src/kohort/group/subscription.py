@@ -1,7 +1,7 @@
 """The consumer protocol inside JoinGroup and SyncGroup: subscriptions and assignments as values.
 
 Versions (L20): 0 topics and user data; 1 adds owned partitions (KIP-429); 2 the generation in which
-they were owned (KIP-792); 3 the rack (KIP-881). A newer version is read as its known part.
+they were owned (KIP-792); 3 the rack (KIP-881). Of a newer version, the known fields are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     Attributes:
         topics: The topics it subscribes to.
         owned: The partitions it owns while it joins.
-        generation: The generation in which it got them, -1 when none.
+        generation: The generation in which it got them, -1 for none.
         user_data: Data from its assignor for the leader.
         rack_id: The rack it runs in, None when unknown.
         group_instance_id: Its static id (KIP-345), None for a dynamic member.

@@ -1,4 +1,4 @@
-"""Assignors: they decide which member gets which partition."""
+"""Assignors decide which member gets which partition."""
 
 from __future__ import annotations
 

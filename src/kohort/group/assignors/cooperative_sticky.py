@@ -22,8 +22,8 @@ from kohort.types import TopicPartition
 class CooperativeStickyAssignor(Assignor):
     """Kafka's `cooperative-sticky`, but optimal: even loads, then the fewest moves, then racks.
 
-    A moving partition has no owner after the rebalance that takes it from its old one; its owner
-    joins again without it, and the rebalance that follows gives it to the new one (L24).
+    A moving partition has no owner after the first rebalance: its old owner releases it and
+    rejoins, and the second rebalance gives it to its new owner (L24).
     """
 
     name: ClassVar[str] = "cooperative-sticky"
@@ -38,14 +38,14 @@ class CooperativeStickyAssignor(Assignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions each member may take at once; settle claims first (KIP-792)."""
+        """Settle claims (KIP-792), and return the partitions that each member may take at once."""
         problem = build(cluster, subscriptions)
         assigned = solve(problem)
         withhold(problem.owner, problem.claimed, assigned)
         return by_member(problem, assigned)
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - the same for all
-        """Return the generation, for leaders without its field in the subscription (L22)."""
+        """Return the generation, for leaders that read it only from user data (L22)."""
         return struct.pack(">i", self._generation)
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:  # noqa: ARG002 - subscriptions carry it

@@ -31,7 +31,7 @@ class RebalanceProtocol(Enum):
 
 
 def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol | None:
-    """Return the highest protocol that all assignors support (L1), None when there is none."""
+    """Return the highest protocol that all assignors support (L1), None if there is none."""
     common = set(RebalanceProtocol).intersection(*(each.supported_protocols for each in assignors))
     if RebalanceProtocol.COOPERATIVE in common:
         return RebalanceProtocol.COOPERATIVE
@@ -81,11 +81,11 @@ class Assignor(ABC):
 
     Attributes:
         name: Name that the members of a group agree on.
-        version: Version of its user data; newer ones must read what older ones write.
+        version: Version of its user data; newer versions must read the data of older ones.
         supported_protocols: How its members may give partitions up; a member uses the highest that
             all its assignors support.
-        protocol_type: Kind of the classic groups that it is for. Kafka's tools show members and
-            lags of the kind "consumer" only, and a group changes its kind only while it is empty.
+        protocol_type: Protocol type of its classic groups. Kafka's tools show members and lags only
+            for the type "consumer", and a group can change its type only while it is empty.
     """
 
     name: ClassVar[str]
@@ -97,7 +97,7 @@ class Assignor(ABC):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Sequence[TopicPartition]]:
-        """Return the partitions of each member; runs at the member that leads the group.
+        """Return the partitions of each member; the group's leader calls it.
 
         Args:
             cluster: The topics that exist.
@@ -107,7 +107,7 @@ class Assignor(ABC):
     def assign_with_user_data(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Assignment]:
-        """Return the assignment of each member with user data for its assignor; override to use it.
+        """Return each member's assignment, with user data for its assignor; override to send some.
 
         Args:
             cluster: As for `assign`.
@@ -125,8 +125,7 @@ class Assignor(ABC):
     ) -> None:
         """Store the partitions assigned to this member.
 
-        Runs after its listener was called for revoked partitions and before it is called for added
-        ones.
+        Called between the listener's calls for revoked and for added partitions.
 
         Args:
             assignment: All its partitions, and the data from the leader's assignor.
@@ -134,7 +133,7 @@ class Assignor(ABC):
         """
 
     def lent(self) -> frozenset[TopicPartition]:
-        """Return partitions that this member gives up before it rejoins, though it is cooperative.
+        """Return the partitions that this member gives up before it rejoins, though cooperative.
 
         Called after `on_assignment`; holds until the next assignment. The leader of the next
         rebalance may give it to any member, this one included.
@@ -145,10 +144,10 @@ class Assignor(ABC):
 def java_sorted(texts: Iterable[str]) -> list[str]:
     """Return strings as Java sorts them, by UTF-16 units.
 
-    All members must sort alike, even if the others are Java clients.
+    All members of a group, including Java clients, must sort alike.
     """
     known = list(texts)
-    # Mostly there is no difference, and sorting without keys is faster.
+    # The order usually equals Python's, and sorting without a key is faster.
     return sorted(known) if all(map(str.isascii, known)) else sorted(known, key=_java_order)
 
 

@@ -1,4 +1,4 @@
-"""Ownership before an assignment is made: settling contradictory claims.
+"""Ownership before an assignment is computed: settling contradictory claims.
 
 Joining members report their partitions (KIP-429) and their generation (KIP-792). A member
 that missed a rebalance may still claim partitions that another one owns: the newer claim holds.
@@ -17,10 +17,10 @@ _GENERATION = struct.Struct(">i")
 
 
 def claimed_generation(subscription: Subscription) -> int:
-    """Return the generation of a member's owned partitions, -1 when it does not report one.
+    """Return the generation of a member's owned partitions, -1 if it reports none.
 
-    Before KIP-792 there was no field for it: `cooperative-sticky` then sends it as user data, which
-    is all that its user data has (L22). The field counts if it is there.
+    Before KIP-792 there was no field for it, so `cooperative-sticky` sends it as user data, which
+    holds nothing else (L22). The field takes precedence.
     """
     data = subscription.user_data
     if subscription.generation == NO_GENERATION and data and len(data) == _GENERATION.size:
@@ -32,11 +32,11 @@ def claimed_generation(subscription: Subscription) -> int:
 def settle_claims(
     subscriptions: Mapping[str, Subscription],
 ) -> Mapping[str, frozenset[TopicPartition]]:
-    """Return the partitions that each member really owns (KIP-792); none has two owners.
+    """Return the partitions that each member really owns (KIP-792), each with one owner.
 
-    Of several claims to a partition the one of the highest generation holds; if there are two of
-    that generation, it has no owner (L21). A member that no longer subscribes to a topic keeps
-    none of its partitions (L23); that does not validate an older claim.
+    The claim with the highest generation wins; if two claims share it, the partition has no owner
+    (L21). A member that no longer subscribes to a topic keeps none of its partitions (L23), but its
+    claim still overrides older ones.
 
     Args:
         subscriptions: The subscription of each member, by member id.
@@ -78,12 +78,12 @@ def without_moving(
 ) -> dict[str, list[TopicPartition]]:
     """Return the part of an assignment that a cooperative group may take at once (L24).
 
-    A partition that another member still reads must be given up first. It is left out now; its
-    owner gives it up and joins again, and in the rebalance that follows it is free.
+    A partition that another member still reads must be released first. It is left out now; its
+    owner releases it and rejoins, and the next rebalance assigns it.
 
     Args:
         assignment: The final partitions of each member.
-        subscriptions: The subscriptions as received: stale claims, too, are given up first.
+        subscriptions: The subscriptions as received, because stale claims must be released too.
     """
     kept = settle_claims(subscriptions)
     claimed = frozenset().union(*(entry.owned for entry in subscriptions.values()))
@@ -96,7 +96,7 @@ def without_moving(
 def given_twice(
     assignment: Mapping[str, frozenset[TopicPartition]],
 ) -> tuple[TopicPartition, str, str] | None:
-    """Return a partition that an assignment gives to two members, and the two; None without one.
+    """Return a partition that was assigned twice, and both members; None if there is none.
 
     Args:
         assignment: The partitions of each member, by member id.

@@ -1,9 +1,9 @@
 """The optimal assignors' problem as arrays: possible and present owners of partitions.
 
 Members, topics and partitions are numbers here. Members are numbered in Kafka's order, topics by
-name, and the partitions of a topic follow those of the topic before it, so nothing depends on the
-order of a dictionary. Partitions with the same possible members and the same
-racks form a class; the solver never handles a single one.
+name, and partitions by topic and then by number, so the result does not depend on the order of a
+dictionary. Partitions with the same possible members and the same racks form a class; the solver
+handles classes, never single partitions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kohort.types import TopicPartition
 
 NOBODY = -1
 
-# The number of members whose claims are read at once: a broker's other threads wait for that.
+# The number of members whose claims are read in one step, which blocks a broker's other threads.
 _AT_ONCE = 50
 
 
@@ -43,10 +43,10 @@ class Classes(Struct, frozen=True, kw_only=True):
     Attributes:
         of: The class of each partition.
         size: Number of partitions of each class.
-        row: For each class the same number as others that go to the same members.
-        start: Where the edges of each class start, and where the last one's end.
+        row: A number for each class; classes with the same possible members share it.
+        start: Where each class's edges start, then where the last ones end.
         member: The member of each edge; a class has an edge for each member that may have it.
-        far: For each edge whether the member's rack has no replica; empty if racks do not count.
+        far: For each edge, whether the member's rack has no replica; empty if racks do not count.
     """
 
     of: array[int]
@@ -63,12 +63,12 @@ class Problem(Struct, frozen=True, kw_only=True):
     Attributes:
         members: Member ids.
         topics: Existing topics that some member wants.
-        starts: Where the partitions of each topic start, and where the last one's end.
-        classes: Which members may have which partitions.
-        owner: For each partition the member that may keep it, or NOBODY.
-        claimed: For each partition whether any member claims it.
-        pairs: For each partition its name from a member that claims it, else None;
-            a million of them are not recreated.
+        starts: Where each topic's partitions start, then where the last ones end.
+        classes: Which members may get which partitions.
+        owner: For each partition, the member that may keep it, or NOBODY.
+        claimed: For each partition, whether any member claims it.
+        pairs: For each partition, its `TopicPartition` from a claim, else None; reusing them
+            avoids creating a million objects.
     """
 
     members: tuple[str, ...]
@@ -84,7 +84,7 @@ def build(
     cluster: ClusterView,
     subscriptions: Mapping[str, Subscription],
 ) -> Problem:
-    """Return the problem that the subscriptions pose.
+    """Build the problem from the subscriptions.
 
     Args:
         cluster: The topics that exist, and their racks if these count.
@@ -170,16 +170,16 @@ def with_names(
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
-    """The topics that members subscribe to. Members that want the same have one wish.
+    """The topics that members subscribe to. Members with the same topics share one wish.
 
     Attributes:
         topics: Existing topics that some member wants.
         numbers: Their numbers by name.
         of_member: The wish of each member.
-        start: Where the topics of each wish start, and where the last one's end.
+        start: Where each wish's topics start, then where the last ones end.
         topic: The topics of each wish.
-        rows: The different sets of members that want a topic.
-        row_of: For each topic its set.
+        rows: The distinct sets of members that want a topic.
+        row_of: For each topic, its set.
     """
 
     topics: tuple[str, ...]
@@ -203,7 +203,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
             rows.setdefault(wish[first:last].tobytes(), len(rows)) for first, last in pairwise(ends)
         ]
         if b"" in rows:
-            # Some topics have no subscriber: once more, without these.
+            # Some topics have no subscriber: repeat without them.
             counts = {
                 name: cluster.partitions[name]
                 for name, row in zip(topics, row_of, strict=True)
@@ -222,14 +222,14 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
 
 def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[int]]:
-    """Return the members' wishes, and the one of each member."""
+    """Return the distinct wishes, and each member's wish."""
     wishes: list[frozenset[str]] = []
     by_hash: dict[int, int] = {}
     of_member = array("i")
     # Applications that call an assignor directly may pass another kind of collection.
     for topics in map(frozenset, wanted):
         known = by_hash.setdefault(hash(topics), len(wishes))
-        # `topics` on the left: it is iterated in order, and looked up in the cached set.
+        # Keep `topics` on the left: it is iterated in order, with look-ups in the cached set.
         if known == len(wishes) or topics != wishes[known]:
             known = len(wishes)
             wishes.append(topics)
@@ -238,7 +238,7 @@ def _alike(wanted: list[frozenset[str]]) -> tuple[list[frozenset[str]], array[in
 
 
 def _with_members(rows: list[array[int]], wishes: int, of_member: array[int]) -> list[array[int]]:
-    """Return sets of members, given as sets of wishes."""
+    """Expand sets of wishes into sets of members."""
     start = array("i", accumulate(map(len, rows), initial=0))
     of_wish_start, row = turned(_one_each(len(rows)), start, _joined(rows), wishes)
     ends, members = turned(of_member, of_wish_start, row, len(rows))
@@ -246,7 +246,7 @@ def _with_members(rows: list[array[int]], wishes: int, of_member: array[int]) ->
 
 
 def _one_each(count: int) -> array[int]:
-    """Return the argument of `turned` when no two members share a list."""
+    """Return the argument of `turned` if no two members share a list."""
     return array("i", range(count))
 
 
@@ -258,7 +258,7 @@ def _joined(arrays: Iterable[array[int]]) -> array[int]:
 
 
 def _classes(sizes: list[int], wishes: Wishes) -> Classes:
-    """Return the classes when racks do not count: one for each set of members."""
+    """Return the classes if racks do not count: one for each set of members."""
     size = array("i", bytes(4 * len(wishes.rows)))
     of = array("i")
     for row, count in zip(wishes.row_of, sizes, strict=True):
@@ -285,7 +285,7 @@ def _with_edges(
 
 
 class _Racks:
-    """Splits classes by the racks that count: those with members."""
+    """Splits classes by rack; only racks with members count."""
 
     def __init__(
         self, topics: tuple[str, ...], racks: PartitionRacks, rack_of_member: list[str | None]
@@ -311,12 +311,12 @@ class _Racks:
         return _with_edges(of, size, wishes.rows, [row for row, _ in numbers], far)
 
     def racks_of(self, topic: str, count: int) -> list[frozenset[str]]:
-        """Return the racks of each partition, none where they are not known."""
+        """Return the racks of each partition, empty if unknown."""
         known = list(self.racks.get(topic, ()))[:count]
         return [*known, *repeat(frozenset[str](), count - len(known))]
 
     def far(self, row: array[int], near: frozenset[str]) -> list[bool]:
-        """Return for each member whether it is in none of the racks."""
+        """Return, for each member, whether it is outside all of the racks."""
         return [self.rack_of_member[member] not in near for member in row]
 
 
@@ -331,7 +331,7 @@ def _owners(
     read = partial(_read_owned, wishes=wishes, starts=starts, pairs=pairs)
     owner, claimed, is_settled = read([subscriptions[member].owned for member in members])
     if not is_settled:
-        # Two claims to one partition are rare, and rules decide between them (KIP-792).
+        # Two claims to one partition are rare; KIP-792 defines which one wins.
         settled = settle_claims(subscriptions)
         owner, _, _ = read([settled[member] for member in members])
     return owner, claimed, pairs

@@ -12,7 +12,7 @@ from kohort.group.subscription import Subscription
 
 
 class RackedClusterView(ClusterView, frozen=True):
-    """The cluster as an assignor sees it if brokers report their racks.
+    """The cluster as an assignor sees it when brokers report their racks.
 
     Attributes:
         racks: For each topic the racks of the replicas of each partition, in order.
@@ -24,7 +24,7 @@ class RackedClusterView(ClusterView, frozen=True):
 def racks_that_count(
     cluster: ClusterView, subscriptions: Mapping[str, Subscription], topics: Iterable[str]
 ) -> PartitionRacks | None:
-    """Return the racks of the partitions, None when no replica is in the rack of any member.
+    """Return the racks of the partitions, None if no replica is in the rack of any member.
 
     Args:
         cluster: The cluster, a `RackedClusterView` if its racks are known.

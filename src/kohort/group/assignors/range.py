@@ -1,4 +1,4 @@
-"""The range assignor: every member gets a run of neighbouring partitions of each topic (A1)."""
+"""The range assignor: each member gets a range of consecutive partitions per topic (A1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kohort.types import TopicPartition
 
 
 class RangeAssignor(Assignor):
-    """Kafka's `range`: topics with the same number of partitions are split at the same places.
+    """Kafka's `range`: splits topics with the same number of partitions alike.
 
     Where members and replicas report their racks, members first get partitions in their rack, as
     long as topics that can be joined stay split alike (KIP-881).
@@ -42,7 +42,7 @@ class RangeAssignor(Assignor):
 
 
 def _ranges(counts: list[int], wishes: Wishes) -> array[int]:
-    """Return the member of each partition when racks do not count."""
+    """Return the member of each partition if racks do not count."""
     assigned = array("i")
     known: dict[tuple[int, int], array[int]] = {}
     for shape in zip(wishes.row_of, counts, strict=True):
@@ -54,7 +54,7 @@ def _ranges(counts: list[int], wishes: Wishes) -> array[int]:
 
 
 def _split(count: int, members: array[int]) -> array[int]:
-    """Return a run for each member; the first ones get one more until none is left over."""
+    """Return each member's range; the first members get one partition more if some remain."""
     each, more = divmod(count, len(members))
     runs = array("i")
     for index, member in enumerate(members):
@@ -65,7 +65,7 @@ def _split(count: int, members: array[int]) -> array[int]:
 def _near_ranges(
     counts: list[int], wishes: Wishes, racks: PartitionRacks, rack_of: list[str | None]
 ) -> array[int]:
-    """Return the member of each partition when racks do."""
+    """Return the member of each partition if racks count."""
     topics = [
         _Topic(count, {m: rack_of[m] for m in wishes.rows[row]}, racks.get(name, ()))
         for name, count, row in zip(wishes.topics, counts, wishes.row_of, strict=True)
@@ -84,8 +84,8 @@ class _Topic:
     Attributes:
         count: Number of partitions.
         rack_of: The rack of each subscribed member, in order.
-        racks: The racks of each partition, empty when not known.
-        assigned: The member of each partition, NOBODY for those that are left.
+        racks: The racks of each partition, empty if unknown.
+        assigned: The member of each partition, NOBODY for unassigned ones.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class _Topic:
 
     @property
     def has_rack_choice(self) -> bool:
-        """Return whether some partitions are nearer to some members than others."""
+        """Return whether racks distinguish the members for some partitions."""
         used = frozenset[str]().union(*self.racks)
         inhabited = {rack for rack in self.rack_of.values() if rack}
         return not used.isdisjoint(inhabited) and any(racks != used for racks in self.racks)
 
     def room(self, member: int) -> int:
-        """Return how many more the member may have; the first ones have one more than others."""
+        """Return how many more partitions the member may get."""
         return max(0, self._each + (self._more > 0) - self._has[member])
 
     def is_near(self, rack: str | None, number: int) -> bool:
-        """Return whether the partition is in a member's rack; for a member without a rack, True."""
+        """Return whether the partition is in the member's rack, True for a member without one."""
         return not rack or (number < len(self.racks) and rack in self.racks[number])
 
     def give(self, member: int, numbers: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ class _Topic:
         left: dict[str | None, Iterator[int]] = {}
         for member, rack in self.rack_of.items():
             where = rack if only_near else None
-            # Members of one rack continue where the previous one has stopped.
+            # Each member of a rack continues after the previous one's partitions.
             numbers = left.setdefault(where, self._left_near(where))
             if some := list(islice(numbers, self.room(member))):
                 self.give(member, some)
@@ -139,7 +139,7 @@ class _Topic:
 
 
 def _give_what_is_near(topics: list[_Topic]) -> None:
-    """Where racks matter, give members partitions in their rack; matching topics go together."""
+    """Give members partitions in their rack; topics that can be joined stay split alike."""
     if not any(topic.has_rack_choice for topic in topics):
         return
     alike: defaultdict[tuple[tuple[int, ...], int], list[_Topic]] = defaultdict(list)

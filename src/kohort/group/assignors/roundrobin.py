@@ -1,4 +1,4 @@
-"""The round-robin assignor: all partitions in order are dealt in turn (A2)."""
+"""The round-robin assignor: deals all partitions out in order (A2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kohort.types import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """Kafka's `roundrobin`: within one of each other if all subscribe to the same topics."""
+    """Kafka's `roundrobin`: with equal subscriptions, loads differ by at most one."""
 
     name = "roundrobin"
 

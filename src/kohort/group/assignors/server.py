@@ -15,11 +15,11 @@ PartitionRacks = Mapping[str, Sequence[frozenset[str]]]
 
 
 class MemberSubscription(Struct, frozen=True, kw_only=True):
-    """A member as the coordinator knows it when it makes a target assignment.
+    """A member, as input of a target assignment.
 
     Attributes:
-        topics: The topics it subscribes to, by name or by id, a regex already resolved.
-        owned: Its present target assignment, by the same names; it keeps as much as possible.
+        topics: The topics it subscribes to, by name or by id; a regex is already resolved.
+        owned: Its present target assignment, with topics named alike; it keeps most of it.
         instance_id: Its static id (KIP-345), None for a dynamic member.
         rack_id: The rack it runs in, None when unknown.
     """
@@ -31,7 +31,7 @@ class MemberSubscription(Struct, frozen=True, kw_only=True):
 
 
 class ServerAssignor(ABC):
-    """Makes the target assignment of a group; pure, so it may run as a job in any thread.
+    """Computes the target assignment of a group; pure, so it may run as a job in any thread.
 
     Attributes:
         name: The name that members use in ConsumerGroupHeartbeat and `group.remote.assignor`.
@@ -58,7 +58,7 @@ class ServerAssignor(ABC):
 
 
 def as_subscriptions(members: Mapping[str, MemberSubscription]) -> dict[str, Subscription]:
-    """Return the members as a leader sees them, for rules that both places share."""
+    """Return the members as a leader sees them, for code shared with client-side assignors."""
     return {
         member_id: Subscription(
             topics=member.topics,

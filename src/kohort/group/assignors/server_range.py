@@ -1,4 +1,4 @@
-"""The coordinator's `range`: runs of neighbouring partitions, topic by topic (KIP-848)."""
+"""The coordinator's `range`: ranges of consecutive partitions, topic by topic (KIP-848)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kohort.types import TopicPartition
 
 
 class ServerRangeAssignor(ServerAssignor):
-    """Kafka's `range` of the coordinator; without racks it gives the same as the clients' one (A5).
+    """Kafka's server-side `range`; without racks it assigns as the client-side one does (A5).
 
     It ignores the members' present partitions.
 
     Attributes:
-        rack_aware: Whether it considers racks as the clients' one does (KIP-881).
+        rack_aware: Whether it considers racks as the client-side one does (KIP-881).
     """
 
     name: ClassVar[str] = "range"

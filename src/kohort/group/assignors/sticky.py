@@ -1,8 +1,8 @@
-"""The sticky assignor of groups that give up all partitions before a rebalance (KIP-54).
+"""The eager sticky assignor, whose members give up all partitions before a rebalance (KIP-54).
 
 Its members own nothing when they join. They report their former partitions and generation to the
-leader in user data, in Kafka's format: an array of topics, each with its partitions, and the
-generation, which the oldest version of the format does not have.
+leader in user data, in Kafka's format: an array of topics, each with its partitions, then the
+generation, which the oldest version of the format lacks.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class StickyAssignor(Assignor):
     def assign(
         self, cluster: ClusterView, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of each member; its former ones are in its user data."""
+        """Return the partitions of each member, based on the former ones in its user data."""
         told = {member: _with_user_data(entry) for member, entry in subscriptions.items()}
         problem = build(cluster, told)
         return by_member(problem, solve(problem))
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - all it had, wanted or not
-        """Return this member's former partitions, None when it never had any."""
+        """Return this member's former partitions, None if it never had any."""
         return self._had
 
     def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
-        """Remember this member's partitions, for the next time it joins."""
+        """Remember this member's partitions for its next join."""
         self._had = encode_user_data(assignment.partitions, metadata.generation_id)
 
 
@@ -66,7 +66,7 @@ def encode_user_data(partitions: Iterable[TopicPartition], generation: int) -> b
 
 
 def decode_user_data(data: bytes) -> tuple[frozenset[TopicPartition], int]:
-    """Return a member's former partitions and generation; garbage is no claim, as in Kafka."""
+    """Return a member's former partitions and generation; none if invalid, as in Kafka."""
     try:
         return _read(memoryview(data))
     except (struct.error, UnicodeDecodeError, ValueError):
@@ -92,6 +92,6 @@ def _read(data: memoryview) -> tuple[frozenset[TopicPartition], int]:
         owned.update(TopicPartition(topic, number) for number in numbers)
     if topics < 0:
         raise ValueError("a negative length")
-    # Before version 1 there was no generation.
+    # Version 0 has no generation.
     generation = _INT32.unpack_from(data, at)[0] if at < len(data) else NO_GENERATION
     return frozenset(owned), generation

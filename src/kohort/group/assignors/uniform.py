@@ -18,11 +18,11 @@ from kohort.types import TopicPartition
 
 
 class UniformAssignor(ServerAssignor):
-    """Kafka's `uniform`, but optimal whatever the subscriptions are (A4).
+    """Kafka's `uniform`, but optimal for any subscriptions (A4).
 
     Attributes:
-        rack_aware: Whether, of the results that are equally even and move equally little, it takes
-            one with the most partitions in the racks of their members.
+        rack_aware: Whether, among equally even results with equally few moves, it chooses one with
+            the most partitions in the racks of their members.
     """
 
     name: ClassVar[str] = "uniform"
