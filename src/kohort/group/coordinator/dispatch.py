@@ -1,7 +1,7 @@
-"""The routing of requests to kinds of group: one table, by API and kind.
+"""The routing of requests to kinds of group.
 
-Requests that all kinds serve alike (reading positions, describing, listing, deleting several at
-once) are answered here, by asking the groups.
+Requests that all kinds serve alike (fetching positions, describing, listing, deleting several
+groups) are answered here, by calling the groups' methods.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 
 
 def answer(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """Answer a request, or let the group park it.
+    """Answer a request, or have the group park it.
 
     Raises:
-        KeyError: The request is not of the group APIs: the shell must not send it here.
+        KeyError: The request is not of the group APIs, so the shell must not pass it here.
     """
     shard.wall_ms = arrived.wall_ms
     trigger = type(arrived.request)
@@ -96,7 +96,7 @@ def unload(shard: ShardDecision, event: Unload) -> None:
 
 
 def hear(shard: ShardDecision, event: object) -> None:
-    """Pass an event of the shard to the kinds that it concerns."""
+    """Pass an event of the shard to the kinds that handle it."""
     for kind in KINDS.all:
         take = kind.hears.get(type(event))
         if take is not None:
@@ -112,12 +112,12 @@ def requests() -> frozenset[type[Message]]:
 
 
 def _commit(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C4: commits may have an empty group id, as old clients without a group send it."""
+    """C4: accept an empty group id, which old clients without a group send in commits."""
     run_group(shard, group_id_of(arrived), OffsetCommitRequest, arrived)
 
 
 def _commit_in_transaction(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C53: write positions that count once the producer's transaction commits (KIP-447)."""
+    """C53: write positions that take effect when the producer's transaction commits (KIP-447)."""
     request = cast("TxnOffsetCommitRequest", arrived.request)
     group = KINDS.group(shard.session, shard.log, request.group_id)
     error = group.transactional_commit_error(request)
@@ -181,13 +181,13 @@ def _passes(entry: ListedGroup, request: ListGroupsRequest) -> bool:
 
 
 def _delete(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """Ask each group once, and answer for all together."""
+    """Delete each named group once, and answer for all together."""
     names = cast("DeleteGroupsRequest", arrived.request).groups_names
     for group_id in dict.fromkeys(names):
         alone = replace(arrived, request=DeleteGroupsRequest(groups_names=(group_id,)))
         run_group(shard, group_id, DeleteGroupsRequest, alone)
     answers = [reply.response for reply in shard.replies if reply.token == arrived.token]
-    # A request that was parked in a deleted group is answered too.
+    # Requests parked in a deleted group are answered too.
     shard.replies = [reply for reply in shard.replies if reply.token != arrived.token]
     results = tuple(
         result for each in answers for result in cast("DeleteGroupsResponse", each).results

@@ -1,7 +1,7 @@
-"""Slow work that a shard asks its shell for, and its results.
+"""Slow work that a shard hands to its shell, and the results.
 
-A job is a self-contained value, so it may run in any thread. Those of consumer groups are in
-`consumer.decision`: they hold the group.
+A job is a self-contained value, so it may run in any thread. The jobs of consumer groups are in
+`consumer.decision`, because they hold the group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Job(Protocol):
 
     @property
     def size(self) -> int:
-        """Return the amount of work: members and partitions, or names and expressions."""
+        """Return the amount of work: the number of members and partitions, or of names to match."""
 
 
 # --------------------------------------------------------------------------------- consumer groups
@@ -37,13 +37,13 @@ class Job(Protocol):
 class ChangedTarget(NamedTuple):
     """A member whose target has changed.
 
-    The job makes the record, for there may be thousands, and all wait while the shard does
-    something.
+    The job creates the records, because there may be thousands and the shard's work blocks all
+    other requests.
 
     Attributes:
         member_id: Its id.
-        instance_id: Id that its operator gave it, None for a dynamic member.
-        record: Its whole target, as it is written to the log.
+        instance_id: Id that its operator configured, None for a dynamic member.
+        record: The record of its whole target.
     """
 
     member_id: str
@@ -57,8 +57,8 @@ class NewTarget(Struct, frozen=True):
     Attributes:
         changed: The members whose target has changed.
         assignments: The target of each member, by topic name, for observers.
-        error: Why there is no target; None: there is one.
-        code: The error code for the member whose assignor it was.
+        error: Why the job failed; None: it did not.
+        code: The error code for the member whose assignor ran.
     """
 
     changed: tuple[ChangedTarget, ...] = ()
@@ -71,7 +71,7 @@ class MatchedTopics(Struct, frozen=True):
     """The result of a `RegexJob`.
 
     Attributes:
-        matches: For each expression the topics whose whole name it matches.
+        matches: For each expression, the topics whose whole name it matches.
         version: The version of the topics.
     """
 
@@ -83,12 +83,12 @@ class MatchedTopics(Struct, frozen=True):
 
 
 class DraftAssignmentJob(Struct, frozen=True):
-    """Work of the coordinator: assign the partitions of one group.
+    """Computes the assignment of one draft group.
 
     Attributes:
         group_id: The group.
-        generation: The generation that is beginning.
-        number: Counts the attempts within the generation.
+        generation: The new generation.
+        number: Number of the attempt within the generation.
         assignor: Name of the assignor.
         wanted: The topics that each consumer wants, by consumer id.
         topics: The partition counts of those topics.
@@ -108,11 +108,11 @@ class DraftAssignmentJob(Struct, frozen=True):
 
 
 class DraftJobDone(Struct, frozen=True):
-    """An assignment was made, or could not be.
+    """A job for an assignment has ended or failed.
 
     Attributes:
         job: The job.
-        owned: The partitions of each consumer; None: it failed.
+        owned: The partitions of each consumer; None: the job failed.
     """
 
     job: DraftAssignmentJob
@@ -123,7 +123,7 @@ def compute(job: DraftAssignmentJob) -> dict[str, tuple[TopicPartition, ...]]:
     """Do the job: return the partitions of each consumer.
 
     Raises:
-        Exception: Whatever the assignor raises; the shell reports it with `DraftJobDone`.
+        Exception: Any error of the assignor; the shell reports it with `DraftJobDone`.
     """
     subscriptions = {
         consumer_id: Subscription(topics=frozenset(topics))

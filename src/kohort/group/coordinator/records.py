@@ -1,8 +1,8 @@
 """Log state: the fold of the records of the group log.
 
-Positions are the same for every kind of group, so they are here. Everything else in the log
-belongs to the kinds: each has a `Part`, whose type only that kind knows. `state.LogState` has all
-of them by name.
+Positions are the same for every kind of group, so they are folded here. Everything else in the log
+belongs to one kind: each kind has a `Part` whose type only that kind knows. `state.LogState` has
+all of them by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Part(Generic[V]):
     """The part of one kind of group in the log state or in the session state; a typed key.
 
     Args:
-        name: Its name; a kind has at most one part of a name in each of the two.
+        name: Its name, unique within the log state and within the session state.
         empty: The value before anything was stored.
     """
 
@@ -53,9 +53,9 @@ class Part(Generic[V]):
         return whole.parts.get(self._name, self._empty)  # type: ignore[return-value]  # the only writer is `put`
 
     def put(self, whole: H, value: V) -> H:
-        """Return the state with another value of the part; an empty one is not stored.
+        """Return the state with a new value of the part; an empty value is not stored.
 
-        So two states with the same content are equal, whatever their history.
+        So two states with the same content are equal, regardless of their history.
         """
         if value != self._empty:
             parts = whole.parts.set(self._name, value)
@@ -67,7 +67,7 @@ class Part(Generic[V]):
 
 
 class GroupsPart(Part[Map[str, V]], Generic[V]):
-    """A part that has one entry for each group.
+    """A part with one entry for each group.
 
     Args:
         name: Its name.
@@ -77,7 +77,7 @@ class GroupsPart(Part[Map[str, V]], Generic[V]):
         super().__init__(name, Map())
 
     def with_entry(self, whole: H, group_id: str, value: V | None) -> H:
-        """Return the state with another entry of a group; None: with none."""
+        """Return the state with a new entry of a group; None removes it."""
         known = self.of(whole)
         if value is not None:
             return self.put(whole, known.set(group_id, value))
@@ -92,7 +92,7 @@ class StoredOffset(Struct, frozen=True):
         leader_epoch: Leader epoch of the last record read, -1 when unknown.
         metadata: Its metadata text.
         commit_timestamp: When it was stored, in milliseconds since 1970.
-        expire_timestamp: When it ends by the wish of an old client (KIP-211), -1 for none.
+        expire_timestamp: When it expires if an old client requested it (KIP-211), -1 for none.
     """
 
     offset: int
@@ -107,18 +107,18 @@ NO_OFFSETS: Offsets = Map()
 
 
 class TransactionEnd(Struct, frozen=True):
-    """The end of a transaction from its marker in the log: a producer's positions count, or not."""
+    """A transaction marker in the log: the producer's positions are committed or aborted."""
 
     producer_id: int
     committed: bool
 
 
 class PendingOffset(Struct, frozen=True):
-    """A position stored in a transaction that has not ended (C54).
+    """A position in an open transaction (C54).
 
     Attributes:
-        producer_id: Whose transaction it is.
-        stored: The position; None: a later one counts, however the transaction ends.
+        producer_id: Id of the transaction's producer.
+        stored: The position; None: a later position replaces it, however the transaction ends.
     """
 
     producer_id: int
@@ -143,19 +143,19 @@ class GroupLog(Struct, frozen=True):
     parts: Map[str, object] = Map()
 
     def offsets_of(self, group_id: str) -> Offsets:
-        """Return the positions of a group, empty when it has none."""
+        """Return the positions of a group, empty if it has none."""
         return self.offsets.get(group_id, NO_OFFSETS)
 
     def pending_of(self, group_id: str) -> PendingOffsets:
-        """Return the positions of a group in transactions that have not ended."""
+        """Return the positions of a group in open transactions."""
         return self.pending.get(group_id, NO_PENDING)
 
     def known_offsets_of(self, group_id: str) -> list[TopicPartition]:
-        """Return the partitions with a position of a group, including those in transactions."""
+        """Return the partitions for which a group has a position, even in an open transaction."""
         return sorted({*self.offsets_of(group_id), *self.pending_of(group_id)})
 
     def has_offsets(self, group_id: str) -> bool:
-        """Return whether a group has any position, including those in transactions."""
+        """Return whether a group has any position, even in an open transaction."""
         return group_id in self.offsets or group_id in self.pending
 
 
@@ -212,14 +212,14 @@ def _with_pending(
 
 
 def _outdated(log: L, group_id: str, partition: TopicPartition, *, gone: bool) -> L:
-    """Keep older transactions from replacing a position that was stored or removed later."""
+    """Return the pending positions, marked so that they cannot replace the later change."""
     before = log.pending_of(group_id).get(partition, ())
     kept = () if gone else tuple(replace(each, stored=None) for each in before)
     return _put_pending(log, group_id, partition, kept) if kept != before else log
 
 
 def fold_end(log: L, end: TransactionEnd) -> L:
-    """C54: store the positions of a transaction, or drop them."""
+    """C54: store or drop the positions of a transaction that ended."""
     for group_id, pending in log.pending.items():
         for partition, entries in pending.items():
             for at, each in enumerate(entries):
@@ -257,7 +257,7 @@ def offset_record(
 ) -> GroupRecord:
     """Return the record that stores a position.
 
-    The id identifies the topic behind the name, as in Kafka since 4.1 where a broker knows it.
+    It includes the topic id if the broker knows it, as in Kafka since 4.1.
     """
     return GroupRecord(
         OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition),

@@ -11,7 +11,7 @@ A shell (the broker, the simulator, a test) drives it with one event at a time:
         send(reply)
 
 A new shard is down. `load_started`, `apply` for each record of the log and `load_finished` bring it
-up; the event `Unload` takes it down, after which it is thrown away.
+up; the event `Unload` takes it down, and it is then discarded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Shard:
     """
 
     def __init__(self, config: CoordinatorConfig) -> None:
-        """Make a shard that is down and knows no group."""
+        """Make a shard that is down and has no groups."""
         self.config = config
         self.log = LogState()
         self.session = ShardSession()
@@ -50,7 +50,7 @@ class Shard:
         return self.session.lifecycle
 
     def load_started(self) -> None:
-        """Begin to catch up: from now on requests get COORDINATOR_LOAD_IN_PROGRESS.
+        """Begin to catch up; requests now get COORDINATOR_LOAD_IN_PROGRESS.
 
         Raises:
             LocalProtocolError: The shard is not down.
@@ -58,7 +58,7 @@ class Shard:
         self.install(self.decide(LoadStarted(), 0).session)
 
     def apply(self, record: GroupRecord | TransactionEnd) -> None:
-        """Add a record to the log state; nothing else changes it, live or at reload.
+        """Apply a record to the log state; nothing else changes it, live or at reload.
 
         Args:
             record: The record.

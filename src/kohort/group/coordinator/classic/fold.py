@@ -1,7 +1,7 @@
-"""Classic groups in the log: their values, and the fold of their records (C70, C72).
+"""Classic groups in the log: their values and the fold of their records (C70, C72).
 
-Only the subscription for the chosen assignor is written, so after a load a member that joins again
-with its whole list counts as changed (KAFKA-2017).
+Only the subscription for the chosen assignor is written, so a member that rejoins with its whole
+list after a load counts as changed (KAFKA-2017).
 """
 
 from __future__ import annotations

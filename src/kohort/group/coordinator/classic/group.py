@@ -1,11 +1,10 @@
 """A classic group while it lives, and the effects of one event on it.
 
 A group is a value: its members, their parked requests, its state. A method that changes something
-returns the changed group; maps are persistent, so that costs O(log n) whatever the size of the
-group.
+returns the changed group; maps are persistent, so each change costs O(log n).
 
-Assignments are not here: they are log state (`fold`), written with the record that makes the group
-stable.
+
+Assignments are log state (`fold`) instead, written with the record that makes the group stable.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class GroupState(State):
 
 
 class Protocol(Struct, frozen=True):
-    """An assignor that a member knows, and its subscription in that assignor's bytes."""
+    """An assignor that a member supports, and its encoded subscription for that assignor."""
 
     name: str
     metadata: bytes
@@ -65,14 +64,14 @@ class Member(Struct, frozen=True, kw_only=True):
     """A member of a classic group.
 
     Attributes:
-        member_id: Id that the coordinator gave it.
-        group_instance_id: Id that its operator gave it (KIP-345), None for a dynamic member.
+        member_id: Id that the coordinator assigned.
+        group_instance_id: Id that its operator configured (KIP-345), None for a dynamic member.
         client_id: From the header of its join.
-        client_host: Where it joined from.
-        rebalance_timeout_ms: Its limit for joining again.
+        client_host: The host that it joined from.
+        rebalance_timeout_ms: Its limit for rejoining.
         session_timeout_ms: How long it may be silent.
         protocols: Its assignors, in order of preference.
-        is_new: Whether its first join is still parked: then it has no session yet (C17).
+        is_new: Whether its first join is still parked, so that it has no session yet (C17).
     """
 
     member_id: str
@@ -86,13 +85,13 @@ class Member(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Return its approximate size in the log: the fields that its client chose freely."""
+        """Return its approximate size in the log, counting the fields that its client chooses."""
         ids = (self.member_id, self.group_instance_id or "", self.client_id)
         lists = sum(len(each.name) + len(each.metadata) for each in self.protocols)
         return lists + sum(map(len, ids))
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return its subscription for an assignor, empty when it does not know it."""
+        """Return its subscription for an assignor, empty if it does not support it."""
         return next((p.metadata for p in self.protocols if p.name == protocol), b"")
 
 
@@ -101,21 +100,21 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
 
     Attributes:
         state: Its state.
-        protocol_type: What kind of group ("consumer"), empty before the first member.
-        protocol: Name of the assignor in use, None when there is none.
-        leader: Member id of the leader, None when there is none.
+        protocol_type: The protocol type ("consumer"), empty before the first member.
+        protocol: Name of the chosen assignor, None if there is none.
+        leader: Member id of the leader, None if there is none.
         members: Members by member id.
         static: Member ids by group instance id.
-        pending: Ids handed out and not used yet, each with a running deadline (C15).
-        size: About how many bytes the members take in the log; kept with `members`.
-        support: How many members know each assignor; kept with `members`, for O(1) checks.
+        pending: Ids issued and not used yet, each with a running deadline (C15).
+        size: Approximate bytes of the members in the log; updated with `members`.
+        support: Number of members with each assignor; updated with `members`, for O(1) checks.
         joining: Members whose JoinGroup is parked.
         syncing: Members whose SyncGroup is parked.
-        unsynced: Members of this generation that have not asked for their assignment (C42).
-        initial: Whether the running rebalance is the first one, out of Empty (C20).
+        unsynced: Members of this generation that have not sent SyncGroup (C42).
+        initial: Whether the running rebalance is the first one, from Empty (C20).
         member_added: Whether a member was added since the initial delay was last set (C20).
         delay_left_ms: How much longer the initial delay may be extended (C20).
-        last_delay_ms: The delay that is running (C20).
+        last_delay_ms: The running delay (C20).
     """
 
     state: GroupState = GroupState.DEAD
@@ -139,22 +138,22 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def all_joined(self) -> bool:
-        """Return whether all joins are parked and no handed-out id is pending (C16)."""
+        """Return whether all members' joins are parked and no issued id is pending (C16)."""
         return len(self.joining) == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of the members."""
+        """Return the longest rebalance timeout of the members."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def sorted_members(self) -> list[Member]:
-        """Return the members by id: the order of a map differs from process to process."""
+        """Return the members in order of id; the order of a map varies between processes."""
         return [member for _, member in sorted(self.members.items())]
 
     # ----------------------------------------------------------------------------- who belongs
 
     def with_member(self, member: Member) -> ClassicGroup:
-        """Add a member, or replace the one with the same id."""
+        """Return the group with a member added, or replaced if the id exists."""
         old = self.members.get(member.member_id)
         static = self.static
         if member.group_instance_id is not None:
@@ -170,7 +169,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         )
 
     def without_member(self, member_id: str) -> ClassicGroup:
-        """Remove a member or a pending id. Another member takes over a leader's role (C25)."""
+        """Return the group without a member or pending id; a removed leader is replaced (C25)."""
         member = self.members.get(member_id)
         if member is None:
             return replace(self, pending=_without(self.pending, member_id))
@@ -198,10 +197,10 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
     def commit_error(
         self, commit: RequestArrived[OffsetCommitRequest], _topics: TopicsImage
     ) -> ErrorCode | None:
-        """C50, C51: a fenced member's commit must not count (it may not own the partitions).
+        """C50, C51: return the error for a commit; a fenced member's partitions may have moved.
 
         A commit without a generation comes from a tool, or from a consumer with manually assigned
-        partitions. Both may store positions under a group's name.
+        partitions. Both may store positions under a group id.
         """
         request = commit.request
         generation = request.generation_id_or_member_epoch
@@ -212,12 +211,12 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
             return ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION
         error = generation_error(self, request.member_id, request.group_instance_id, generation)
         if error is None and self.state is GroupState.COMPLETING_REBALANCE:
-            # Between two generations the next owners are not known.
+            # During a rebalance, the next owners are unknown.
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
-        """C53: a named member must exist, in this generation."""
+        """C53: return the error for a member id or generation that is not current."""
         generation = request.generation_id
         named = generation >= 0 or request.member_id or request.group_instance_id is not None
         if not named or (generation < 0 and self.state in (GroupState.DEAD, GroupState.EMPTY)):
@@ -227,28 +226,28 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         return generation_error(self, request.member_id, request.group_instance_id, generation)
 
     def fetch_error(self, _request: OffsetFetchRequestGroup) -> ErrorCode | None:
-        """C55: any client may fetch the positions of a classic group."""
+        """C55: return no error: any client may fetch the positions of a classic group."""
         return None
 
     def deletion_error(self) -> ErrorCode | None:
-        """C57: a group with members is in use."""
+        """C57: return the error for a group with members, which is in use."""
         if self.state is GroupState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return None if self.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def offset_deletion_error(self) -> ErrorCode | None:
-        """C56: if the members are not consumers, the positions they need are unknown."""
+        """C56: return the error if the members are not consumers: their topics are unknown."""
         if self.state is GroupState.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         in_use = self.state is not GroupState.EMPTY and self.protocol_type != PROTOCOL_TYPE
         return ErrorCode.NON_EMPTY_GROUP if in_use else None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether a member reads the topic, or may (C56, C61).
+        """Return whether a member reads or may read the topic (C56, C61).
 
-        Metadata that cannot be read keeps every topic. A group that is not of consumers subscribes
-        to nothing that the coordinator knows of. A member whose first join is parked counts only
-        from the next generation on, unless there is no other.
+        Invalid metadata counts as a subscription to every topic. A group of another type has no
+        subscriptions that the coordinator can read. A member whose first join is parked counts only
+        from the next generation on, unless it is the only one.
         """
         if self.protocol_type != PROTOCOL_TYPE or not self.members:
             return False
@@ -260,12 +259,12 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def may_expire(self) -> bool:
-        """C60: not during a rebalance, nor with members that are not consumers."""
+        """C60: return False during a rebalance, and if members are not consumers."""
         are_consumers = self.protocol_type == PROTOCOL_TYPE
         return self.state is GroupState.EMPTY or (self.state is GroupState.STABLE and are_consumers)
 
     def unused_since(self, log: GroupLog) -> int | None:
-        """C60: without members, positions expire some time after the last member left."""
+        """C60: return when the last member left: without members, retention counts from then."""
         stored = STORED.of(log).get(self.group_id)
         if self.state is not GroupState.EMPTY or stored is None or not stored.protocol_type:
             return None
@@ -280,9 +279,9 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
         return (group_tombstone(self.group_id),)
 
     def described(self, log: GroupLog, version: int) -> DescribedGroup:
-        """C58: the members' subscriptions are shown only while it is stable.
+        """C58: describe the group; subscriptions are shown only while it is stable.
 
-        Their last assignments are always shown, also while they join again.
+        The last assignments are always shown, even during a rebalance.
         """
         if self.state is GroupState.DEAD:
             return not_found(self.group_id, version, f"Group {self.group_id} not found.")
@@ -311,7 +310,7 @@ class ClassicGroup(LiveGroup, frozen=True, kw_only=True):
 
 
 LIVE: GroupsPart[ClassicGroup] = GroupsPart("classic")
-"""Groups that have members or wait for some; all others are in the log as they are."""
+"""Groups with members or pending ids; all others are wholly in the log."""
 
 
 def _described(member: Member, stored: StoredGroup | None, metadata: bytes) -> DescribedGroupMember:
@@ -332,7 +331,7 @@ def _without(entries: Map[str, V], key: str) -> Map[str, V]:
 def _recount(
     support: Map[str, int], gone: Iterable[Protocol], come: Iterable[Protocol]
 ) -> Map[str, int]:
-    """Count by name: a client may list one twice."""
+    """Update the counts by distinct name, because a client may list an assignor twice."""
     for name in {protocol.name for protocol in gone}:
         left = support[name] - 1
         support = support.set(name, left) if left else support.delete(name)
@@ -347,7 +346,7 @@ def _recount(
 def member_error(
     group: ClassicGroup, member_id: str, group_instance_id: str | None
 ) -> ErrorCode | None:
-    """Return why a sender is not the member it claims to be, None if it is (C18)."""
+    """Return the error for a sender that is not the member it claims to be, else None (C18)."""
     if group_instance_id is not None:
         holder = group.static.get(group_instance_id)
         if holder is None:
@@ -362,7 +361,7 @@ def member_error(
 def generation_error(
     group: ClassicGroup, member_id: str, group_instance_id: str | None, generation: int
 ) -> ErrorCode | None:
-    """Return as `member_error`, then whether the generation differs."""
+    """Return as `member_error`, or the error for a generation that differs."""
     error = member_error(group, member_id, group_instance_id)
     if error is None and generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
@@ -373,9 +372,9 @@ def generation_error(
 
 
 def is_consistent(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Return whether a join fits the group: same type, and an assignor that all members know (C13).
+    """Return whether a join has the group's type and an assignor of all members (C13).
 
-    A group without members needs a type and an assignor, and takes any.
+    A group without members accepts any type and assignor.
     """
     names = {protocol.name for protocol in request.protocols}
     if group.state is GroupState.EMPTY or not group.members:
@@ -384,7 +383,7 @@ def is_consistent(group: ClassicGroup, request: JoinGroupRequest) -> bool:
 
 
 def candidates(group: ClassicGroup) -> frozenset[str]:
-    """Return the assignors that every member knows."""
+    """Return the assignors that every member supports."""
     total = len(group.members)
     return frozenset(name for name, count in group.support.items() if count == total)
 
@@ -392,8 +391,8 @@ def candidates(group: ClassicGroup) -> frozenset[str]:
 def choose(group: ClassicGroup) -> str:
     """Return the assignor with the most votes (C24).
 
-    Each member votes for the first of its list that all members know. Kafka leaves open which wins
-    a tie; here it is the name that sorts first, so that the same group always chooses the same.
+    Each member votes for the first assignor of its list that all members support. Kafka does not
+    define who wins a tie; here the name that sorts first wins, so the choice is deterministic.
     """
     known = candidates(group)
     votes = dict.fromkeys(known, 0)
@@ -410,7 +409,7 @@ def _vote(names: Iterable[str], known: frozenset[str]) -> str:
 
 
 def loaded_group(group_id: str, stored: StoredGroup) -> ClassicGroup:
-    """Return the live group for one in the log: stable if it has members, else empty (C72)."""
+    """Return the live group for a stored one: stable if it has members, else empty (C72)."""
     group = ClassicGroup(
         group_id=group_id,
         state=GroupState.STABLE if stored.members else GroupState.EMPTY,
@@ -477,15 +476,15 @@ class ClassicDecision(LiveGroupDecision[ClassicGroup], kw_only=True):
 
     @property
     def existing(self) -> ClassicGroup:
-        """Return the group; a missing one is `DEAD`."""
+        """Return the group; a missing one is in state `DEAD`."""
         return self.group
 
     def write_group(self, assignments: dict[str, bytes]) -> None:
-        """Append the group with these assignments to the log."""
+        """Append a record of the group with these assignments."""
         self.records.append(group_record(self.group, assignments, self.wall_ms))
 
     def ended(self) -> None:
-        """C57, C60: no member can join with an id that was handed out before."""
+        """C57, C60: drop the group's session state, including issued member ids."""
         for member_id in self.group.pending:
             self.cancel(PendingExpired(self.group.group_id, member_id))
         self.enter(GroupState.DEAD)

@@ -1,4 +1,4 @@
-"""JoinGroup, of new and of known members (C10-C19), and of static ones that return (C30-C32)."""
+"""JoinGroup of new and known members (C10-C19), and of returning static ones (C30-C32)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from kohort.wire.messages.membership import JoinGroupRequest
 
 Join: TypeAlias = RequestArrived[JoinGroupRequest]
 
-# KIP-394: from this version on a client joins again with the id it was given.
+# KIP-394: from this version on, a client rejoins with the id that it was given.
 _MEMBER_ID_REQUIRED_SINCE = 4
-# KIP-814: from this version on the leader can be told to keep the assignment.
+# KIP-814: from this version on, the answer can tell the leader to keep the assignment.
 _SKIP_ASSIGNMENT_SINCE = 9
-# Of at most four bytes each, in a string of 32,767 bytes.
+# Characters of at most four bytes each, in a string of 32,767 bytes.
 _ID_PREFIX_MAX = 8_000
 _NOBODY = Member(
     member_id="",
@@ -61,7 +61,7 @@ def is_session_timeout_allowed(config: CoordinatorConfig, request: JoinGroupRequ
 
 
 def session_timeout_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C10: the session timeout is too long or too short to watch over the member."""
+    """C10: return the error for a session timeout outside the limits."""
     allowed = is_session_timeout_allowed(decision.config, join.request)
     return None if allowed else ErrorCode.INVALID_SESSION_TIMEOUT
 
@@ -70,12 +70,12 @@ def session_timeout_error(decision: ClassicDecision, join: Join) -> ErrorCode | 
 
 
 def member_id_error(_decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C11: neither the group nor the member exists; it joins again as a new one."""
+    """C11: return the error for a member of a missing group; it then joins as a new member."""
     return ErrorCode.UNKNOWN_MEMBER_ID if join.request.member_id else None
 
 
 def create_group(decision: ClassicDecision, _join: Join) -> None:
-    """C11: the first join creates the group and writes it to the log, so that it is found again."""
+    """C11: create the group with its first join, and write it to the log."""
     decision.enter(GroupState.EMPTY)
     decision.write_group({})
 
@@ -84,9 +84,9 @@ def create_group(decision: ClassicDecision, _join: Join) -> None:
 
 
 def size_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C14: one member needs more space than any may have.
+    """C14: return the error for a member that needs more space than allowed.
 
-    Kafka fails when it writes the group, and with it all members; here only the sender does.
+    In Kafka, writing the group then fails for all members; here only the sender is refused.
     """
     too_large = member_of(join).size > decision.config.group_member_max_bytes
     return ErrorCode.MESSAGE_TOO_LARGE if too_large else None
@@ -107,13 +107,13 @@ def is_full(decision: ClassicDecision, join: Join) -> bool:
     ):
         return True
     if group.state is GroupState.PREPARING_REBALANCE:
-        # Only members that have joined again count, so the first to join may stay.
+        # Only members that have rejoined count, so the first to rejoin may stay.
         return member_id not in group.joining and len(group.joining) >= limit
     return member_id not in group.members and len(group.members) >= limit
 
 
 def refuse_full(decision: ClassicDecision, join: Join) -> None:
-    """C14: remove the member without room; Kafka would wait for it until the timeout."""
+    """C14: refuse and remove the member; Kafka would wait for it until the timeout."""
     member_id = join.request.member_id
     _refuse(decision, join, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")
     if member_id in decision.group.members:
@@ -125,7 +125,7 @@ def refuse_full(decision: ClassicDecision, join: Join) -> None:
 
 
 def protocol_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C13: group and member have no assignor in common."""
+    """C13: return the error for a member that has no assignor in common with the group."""
     consistent = is_consistent(decision.group, join.request)
     return None if consistent else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -134,19 +134,19 @@ def protocol_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
 
 
 def needs_member_id(_decision: ClassicDecision, join: Join) -> bool:
-    """C15: return whether a new dynamic member can join again with an id."""
+    """C15: return whether a new dynamic member has to rejoin with an id."""
     return requires_member_id(join)
 
 
 def requires_member_id(join: Join) -> bool:
-    """C15: the same, in a group of either kind."""
+    """C15: return as `needs_member_id`, in a group of either kind."""
     request = join.request
     dynamic = not request.member_id and request.group_instance_id is None
     return dynamic and join.version >= _MEMBER_ID_REQUIRED_SINCE
 
 
 def hand_out_member_id(decision: ClassicDecision, join: Join) -> None:
-    """C15 (KIP-394): a client that never returns leaves no member behind."""
+    """C15 (KIP-394): issue an id only, so that a client that gives up leaves no member behind."""
     group = decision.group
     member_id = _new_member_id(join.client_id, join)
     decision.group = replace(group, pending=group.pending.set(member_id, None))
@@ -155,12 +155,12 @@ def hand_out_member_id(decision: ClassicDecision, join: Join) -> None:
 
 
 def _new_member_id(prefix: str, join: Join) -> str:
-    """C15: the client's own name and a unique part, cut to the maximum length of a string."""
+    """C15: return the client id and a unique part, cut to the maximum length of a string."""
     return f"{prefix[:_ID_PREFIX_MAX]}-{join.unique_id}"
 
 
 def is_new(decision: ClassicDecision, join: Join) -> bool:
-    """Return whether the join adds a member: no id yet, or one just handed out (C15)."""
+    """Return whether the join adds a member: it has no id, or one just issued (C15)."""
     request = join.request
     if request.member_id:
         return request.member_id in decision.group.pending and request.group_instance_id is None
@@ -170,7 +170,7 @@ def is_new(decision: ClassicDecision, join: Join) -> bool:
 
 
 def add_member(decision: ClassicDecision, join: Join) -> None:
-    """C15, C17: park the join; the member has no session until it is answered."""
+    """C15, C17: add the member and park its join; its session starts with the answer."""
     member = replace(member_of(join), is_new=True)
     group = decision.group
     decision.cancel(PendingExpired(group.group_id, member.member_id))
@@ -194,7 +194,7 @@ def _typed(group: ClassicGroup, join: Join) -> ClassicGroup:
 
 
 def member_of(join: Join) -> Member:
-    """Return the member that a join describes, with a new id where it has none."""
+    """Return the member that a join describes, with a new id if it has none."""
     request = join.request
     instance = request.group_instance_id
     prefix = instance if instance is not None else join.client_id
@@ -204,7 +204,7 @@ def member_of(join: Join) -> Member:
         group_instance_id=instance,
         client_id=join.client_id,
         client_host=join.client_host,
-        # Version 0 has one time for both.
+        # Version 0 has one timeout for both.
         rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else request.session_timeout_ms,
         session_timeout_ms=request.session_timeout_ms,
         protocols=tuple(Protocol(entry.name, entry.metadata) for entry in request.protocols),
@@ -221,7 +221,7 @@ def park_join(group: ClassicGroup, join: Join, member_id: str) -> ClassicGroup:
 
 
 def identity_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
-    """C18: the sender is not the member it claims to be."""
+    """C18: return the error for a sender that is not the member it claims to be."""
     request = join.request
     if not request.member_id:
         return None
@@ -229,7 +229,7 @@ def identity_error(decision: ClassicDecision, join: Join) -> ErrorCode | None:
 
 
 def is_leader(decision: ClassicDecision, join: Join) -> bool:
-    """Return whether the leader joins again."""
+    """Return whether the sender is the leader."""
     return join.request.member_id == decision.group.leader
 
 
@@ -240,33 +240,33 @@ def says_something_new(decision: ClassicDecision, join: Join) -> bool:
 
 
 def tell_generation(decision: ClassicDecision, join: Join) -> None:
-    """C19: nothing has changed and the answer to an earlier join may be lost: repeat it."""
+    """C19: repeat the answer, which may have been lost: the join is unchanged."""
     response = rebalance.current_generation(decision.group, join.request.member_id)
     decision.reply(join.token, response, join.version)
 
 
 def rejoin(decision: ClassicDecision, join: Join) -> None:
-    """C19: park the join of a member that joins again."""
+    """C19: park the join of a rejoining member."""
     _park_again(decision, join)
     rebalance.complete_if_all_joined(decision)
 
 
 def rejoin_changed(decision: ClassicDecision, join: Join) -> None:
-    """C19: a member with a changed subscription starts a rebalance."""
+    """C19: rebalance, because the member's subscription has changed."""
     _park_again(decision, join)
     member_id, reason = join.request.member_id, join.request.reason or ""
     rebalance.prepare(decision, Cause.SUBSCRIPTION_CHANGED, member_id, reason)
 
 
 def rejoin_leader(decision: ClassicDecision, join: Join) -> None:
-    """C19: the leader joins again when topics have changed, so it always gets its rebalance."""
+    """C19: rebalance whenever the leader rejoins, as it does when topics have changed."""
     _park_again(decision, join)
     member_id, reason = join.request.member_id, join.request.reason or ""
     rebalance.prepare(decision, Cause.LEADER_REJOINED, member_id, reason)
 
 
 def _park_again(decision: ClassicDecision, join: Join) -> None:
-    """Update the member from the join. An earlier join that is still parked was given up."""
+    """Update the member from the join, which replaces an earlier parked one."""
     member_id = join.request.member_id
     before = decision.group.members[member_id]
     rebalance.refuse_parked(decision, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -284,7 +284,7 @@ def returns(decision: ClassicDecision, join: Join) -> bool:
 
 
 def returns_unchanged(decision: ClassicDecision, join: Join) -> bool:
-    """C31: return whether it returns and the group would keep the same assignor."""
+    """C31: return whether a static member returns and the chosen assignor stays the same."""
     if not returns(decision, join):
         return False
     old_id = decision.group.static[join.request.group_instance_id or ""]
@@ -293,10 +293,10 @@ def returns_unchanged(decision: ClassicDecision, join: Join) -> bool:
 
 
 def swap_quietly(decision: ClassicDecision, join: Join) -> None:
-    """C31: the newcomer takes over id, role and assignment, without a rebalance.
+    """C31: give the newcomer the old member's role and assignment, without a rebalance.
 
-    Before version 9 a leader that returned would assign the partitions again. So its
-    answer names its own old id as leader, and it acts as a follower.
+    Before version 9, a returning leader would assign the partitions again. So the answer names its
+    old id as the leader, and it acts as a follower.
     """
     old_leader = decision.group.leader
     old_id = decision.group.static[join.request.group_instance_id or ""]
@@ -315,13 +315,13 @@ def swap_quietly(decision: ClassicDecision, join: Join) -> None:
 
 
 def swap(decision: ClassicDecision, join: Join) -> None:
-    """C32: it returns while all members join: its new join counts."""
+    """C32: replace a static member that returns while all members join; its new join counts."""
     _swap_and_park(decision, join)
     rebalance.complete_if_all_joined(decision)
 
 
 def swap_and_rebalance(decision: ClassicDecision, join: Join) -> None:
-    """C32: it returns with other assignors, or after the leader learned its old id."""
+    """C32: replace a static member and rebalance: its assignors or the leader's view are stale."""
     new_id = _swap_and_park(decision, join)
     rebalance.prepare(decision, Cause.MEMBER_REPLACED, new_id, join.request.reason or "")
 
@@ -333,7 +333,7 @@ def _swap_and_park(decision: ClassicDecision, join: Join) -> str:
 
 
 def _swap(decision: ClassicDecision, join: Join) -> str:
-    """C30: replace the old member by the newcomer; the old one, if alive, is fenced."""
+    """C30: replace the old member with the newcomer; the old one, if alive, is fenced."""
     instance = join.request.group_instance_id or ""
     old_id = decision.group.static[instance]
     rebalance.refuse_parked(decision, old_id, ErrorCode.FENCED_INSTANCE_ID)

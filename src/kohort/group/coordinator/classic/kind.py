@@ -1,4 +1,4 @@
-"""Classic groups as a kind of group: their requests and records, and how a group is found."""
+"""Classic groups as a kind of group: their requests, records and look-up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PROTOCOL_NAMED_SINCE = 5
 
 
 def _check_sync(arrived: RequestArrived[Message]) -> ErrorCode | None:
-    """C40 (KIP-559): from version 5 on a sync names the type and assignor, checked first."""
+    """C40 (KIP-559): check the type and assignor, which a sync names from version 5 on."""
     request = cast("SyncGroupRequest", arrived.request)
     unnamed = request.protocol_type is None or request.protocol_name is None
     if unnamed and arrived.version >= _PROTOCOL_NAMED_SINCE:
@@ -45,9 +45,9 @@ def _check_sync(arrived: RequestArrived[Message]) -> ErrorCode | None:
 
 
 def find(session: SessionState, log: GroupLog, group_id: str) -> ClassicGroup:
-    """Return a group: the live one, the empty one in the log, or a missing one.
+    """Return the live group, the empty one in the log, or a missing one.
 
-    A name that has only positions is an empty group, too (C50).
+    An id that only has positions is an empty group, too (C50).
     """
     group = LIVE.of(session).get(group_id)
     if group is not None:
@@ -60,7 +60,7 @@ def find(session: SessionState, log: GroupLog, group_id: str) -> ClassicGroup:
 
 
 def keep(session: S, group: ClassicGroup) -> S:
-    """Return the session with a group, or without it if the log has its whole state."""
+    """Return the session with the group, or without it if its whole state is in the log."""
     in_log = group.state is GroupState.DEAD or (
         group.state is GroupState.EMPTY and not group.pending
     )

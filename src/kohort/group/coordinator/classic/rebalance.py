@@ -1,4 +1,4 @@
-"""The two phases of a rebalance, and what begins or ends one: leaving, and expired deadlines."""
+"""The two phases of a rebalance, departures of members, and expired deadlines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STABLE = GroupState.STABLE
 def start_or_continue(
     decision: ClassicDecision, cause: Cause, member_id: str, reason: str = ""
 ) -> None:
-    """React to a change of the group: rebalance, or check whether the running one is complete."""
+    """After a change of the group, rebalance, or check whether the running one is complete."""
     if decision.state is PREPARING:
         complete_if_all_joined(decision)
     else:
@@ -51,7 +51,7 @@ def start_or_continue(
 
 
 def prepare(decision: ClassicDecision, cause: Cause, member_id: str, reason: str = "") -> None:
-    """Begin a rebalance: from now on every member is asked to join again."""
+    """Begin a rebalance: the answers to heartbeats ask every member to rejoin."""
     _send_back_syncing(decision)
     decision.cancel(SyncExpired(decision.group.group_id))
     initial = decision.state is EMPTY
@@ -61,16 +61,16 @@ def prepare(decision: ClassicDecision, cause: Cause, member_id: str, reason: str
     if initial:
         _start_initial_delay(decision)
     elif decision.group.all_joined or not decision.group.members:
-        complete(decision)  # there is no member whose time-out could apply
+        complete(decision)  # without members there is no rebalance timeout
     else:
         # C21: the slowest member decides how long all wait.
         decision.start(JoinExpired(decision.group.group_id), decision.group.rebalance_timeout_ms)
 
 
 def _send_back_syncing(decision: ClassicDecision) -> None:
-    """C26: members that wait for an assignment of the old generation have to join again.
+    """C26: tell members that wait for an assignment of the old generation to rejoin.
 
-    A session may have expired during the wait (C17), so all of them start again.
+    Sessions may have expired during the wait (C17), so restart them all.
     """
     for member_id, parked in sorted(decision.group.syncing.items()):
         decision.reply(parked.token, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), parked.version)
@@ -79,7 +79,7 @@ def _send_back_syncing(decision: ClassicDecision) -> None:
 
 
 def _start_initial_delay(decision: ClassicDecision) -> None:
-    """C20 (KIP-134): the first rebalance waits, because members often come all at once."""
+    """C20 (KIP-134): delay the first rebalance, because members often start together."""
     delay_ms = decision.config.group_initial_rebalance_delay_ms
     decision.group = replace(
         decision.group,
@@ -91,7 +91,7 @@ def _start_initial_delay(decision: ClassicDecision) -> None:
 
 
 def extend_or_end_initial_delay(decision: ClassicDecision) -> None:
-    """C20: wait a little more if a member came in the meantime, but not beyond the timeout."""
+    """C20: extend the delay if a member joined during it, up to the rebalance timeout."""
     group = decision.group
     if not group.member_added or not group.delay_left_ms:
         complete(decision)
@@ -107,18 +107,18 @@ def extend_or_end_initial_delay(decision: ClassicDecision) -> None:
 
 
 def complete_if_all_joined(decision: ClassicDecision) -> None:
-    """C16, C21: end the first phase early, except in an initial rebalance (C20)."""
+    """C16, C21: end the first phase if all have joined, except in an initial rebalance (C20)."""
     if decision.group.all_joined and not decision.group.initial:
         complete(decision)
 
 
 def complete(decision: ClassicDecision) -> None:
-    """End the first phase: drop absent members, and begin a generation with the others."""
+    """End the first phase: remove absent members, and begin a generation with the others."""
     decision.cancel(JoinExpired(decision.group.group_id))
     _drop_absent(decision)
     group = decision.group
     if group.members and not group.joining:
-        # C22: only static members, all absent. Wait for one, or for all to expire.
+        # C22: all members are static and absent: wait until one joins or all expire.
         decision.start(JoinExpired(group.group_id), group.rebalance_timeout_ms)
         return
     if group.members:
@@ -128,7 +128,7 @@ def complete(decision: ClassicDecision) -> None:
 
 
 def _drop_absent(decision: ClassicDecision) -> None:
-    """C21: remove dynamic members that did not join again; static ones may still come."""
+    """C21: remove dynamic members that did not rejoin; static ones may still return."""
     absent = [
         member
         for member in decision.group.sorted_members()
@@ -139,7 +139,7 @@ def _drop_absent(decision: ClassicDecision) -> None:
 
 
 def _become_empty(decision: ClassicDecision) -> None:
-    """C23: a generation without members, written to the log: a reload finds the group empty."""
+    """C23: begin a generation without members, and write the empty group to the log."""
     decision.group = replace(
         decision.group,
         generation=decision.group.generation + 1,
@@ -152,7 +152,7 @@ def _become_empty(decision: ClassicDecision) -> None:
 
 
 def _begin_generation(decision: ClassicDecision) -> None:
-    """C23: answer every parked join; only the leader gets the list of members."""
+    """C23: answer every parked join; only the leader's answer lists the members."""
     group = decision.group
     leader = group.leader
     if leader is None or leader not in group.joining:
@@ -186,7 +186,7 @@ def _begin_generation(decision: ClassicDecision) -> None:
 
 
 def _settle_members(decision: ClassicDecision, member_ids: list[str]) -> None:
-    """Start the sessions of all members whose joins were answered; none is new any more (C17)."""
+    """Start the sessions of all members whose joins were answered; none is new now (C17)."""
     members = decision.group.members
     with members.mutate() as settled:
         for member_id in member_ids:
@@ -200,7 +200,7 @@ def _settle_members(decision: ClassicDecision, member_ids: list[str]) -> None:
 def current_generation(
     group: ClassicGroup, member_id: str, *, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """Return the answer to a join that carries the present generation."""
+    """Return the answer to a join, with the present generation."""
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=group.generation,
@@ -234,9 +234,9 @@ def restart_session(decision: ClassicDecision, member: Member) -> None:
 def remove_member(
     decision: ClassicDecision, member_id: str, cause: Cause, reason: str = ""
 ) -> None:
-    """Remove a member, or an id that was only handed out, from the group.
+    """Remove a member, or an id that was issued but not used, from the group.
 
-    A request of it that is parked is answered UNKNOWN_MEMBER_ID: its sender joins as new.
+    Its parked request is answered UNKNOWN_MEMBER_ID, so that the sender joins as a new member.
     """
     group_id = decision.group.group_id
     known = member_id in decision.group.members
@@ -278,7 +278,7 @@ def _join_failed(version: int, code: ErrorCode, member_id: str) -> JoinGroupResp
 def leave(decision: ClassicDecision, leaving: Leave) -> None:
     """C47: remove the given members, then react once.
 
-    A member that is not in it, or a missing group, is an error of each member, not of the call.
+    An unknown member or a missing group is an error in each member's entry, not of the whole call.
     """
     leavers = services.leavers(leaving)
     results = [(identity, _take_out(decision, identity)) for identity in leavers]
@@ -307,9 +307,9 @@ def _take_out(decision: ClassicDecision, identity: MemberIdentity) -> ErrorCode:
 
 
 def is_parked(decision: ClassicDecision, expired: SessionExpired) -> bool:
-    """C17: return whether a request of the member is parked, which proves that it is alive.
+    """C17: return whether a request of the member is parked, which shows that it is alive.
 
-    This excludes a new member: nothing would show that its client has given up.
+    False for a new member: its client may have given up without a sign.
     """
     group, member_id = decision.group, expired.member_id
     if group.members[member_id].is_new:
@@ -318,7 +318,7 @@ def is_parked(decision: ClassicDecision, expired: SessionExpired) -> bool:
 
 
 def spare(_decision: ClassicDecision, _expired: SessionExpired) -> None:
-    """C17, C43: the session starts again when the parked request is answered."""
+    """C17, C43: keep the member; its session restarts when the parked request is answered."""
 
 
 def expire_member(decision: ClassicDecision, expired: SessionExpired) -> None:
@@ -328,12 +328,12 @@ def expire_member(decision: ClassicDecision, expired: SessionExpired) -> None:
 
 
 def expire_pending(decision: ClassicDecision, expired: PendingExpired) -> None:
-    """C15: the rebalance no longer waits for the client that got this id."""
+    """C15: drop the issued id; the rebalance no longer waits for its client."""
     decision.group = decision.group.without_member(expired.member_id)
 
 
 def expire_pending_join(decision: ClassicDecision, expired: PendingExpired) -> None:
-    """C15, C16: the group may have waited for this member only."""
+    """C15, C16: drop the id, and complete the rebalance if it waited only for it."""
     expire_pending(decision, expired)
     complete_if_all_joined(decision)
 
@@ -344,12 +344,12 @@ def expire_join(decision: ClassicDecision, _expired: JoinExpired) -> None:
 
 
 def expire_initial_delay(decision: ClassicDecision, _expired: InitialDelayExpired) -> None:
-    """C20: the delay is over, unless a member has joined and it pays to wait a little longer."""
+    """C20: end the initial delay, or extend it if a member joined during it."""
     extend_or_end_initial_delay(decision)
 
 
 def expire_sync(decision: ClassicDecision, _expired: SyncExpired) -> None:
-    """C42: remove members that did not ask for their assignment, also a missing leader."""
+    """C42: remove members that sent no SyncGroup, including a missing leader."""
     absent = sorted(decision.group.unsynced)
     for member_id in absent:
         remove_member(decision, member_id, Cause.SYNC_TIMED_OUT)
@@ -360,7 +360,7 @@ def expire_sync(decision: ClassicDecision, _expired: SyncExpired) -> None:
 
 
 def release(decision: ClassicDecision, _unload: Unload) -> None:
-    """C73: answer parked requests: another broker is the coordinator now."""
+    """C73: answer parked requests, because another broker is the coordinator now."""
     group = decision.group
     for member_id in sorted({*group.joining, *group.syncing}):
         refuse_parked(decision, member_id, ErrorCode.NOT_COORDINATOR)
@@ -368,29 +368,29 @@ def release(decision: ClassicDecision, _unload: Unload) -> None:
 
 
 def is_too_large(decision: ClassicDecision, _loaded: LoadFinished) -> bool:
-    """C72: return whether `group.max.size` was lowered in the meantime."""
+    """C72: return whether the group exceeds `group.max.size`, which may have been lowered."""
     return len(decision.group.members) > decision.config.group_max_size
 
 
 def restart_sessions(decision: ClassicDecision, _loaded: LoadFinished) -> None:
-    """C72: the last heartbeats of the members are unknown: count from now."""
+    """C72: start all sessions now, because the last heartbeats are unknown."""
     for member in decision.group.sorted_members():
         restart_session(decision, member)
 
 
 def was_never_led(decision: ClassicDecision, _loaded: LoadFinished) -> bool:
-    """K47: return whether it was a consumer group, and its first rebalance was not over."""
+    """K47: return whether a former consumer group has not completed its first rebalance."""
     stored = STORED.of(decision.log).get(decision.group.group_id)
     return stored is not None and bool(stored.members) and stored.leader is None
 
 
 def begin_again(decision: ClassicDecision, loaded: LoadFinished) -> None:
-    """K47: rebalance: no member has taken over the consumers' partitions yet."""
+    """K47: rebalance, because no member has taken over the consumers' partitions yet."""
     restart_sessions(decision, loaded)
     prepare(decision, Cause.COORDINATOR_UNLOADED, "")
 
 
 def shrink(decision: ClassicDecision, loaded: LoadFinished) -> None:
-    """C72: rebalance; the last members to join find no room (C14)."""
+    """C72: rebalance; the last members to join are refused (C14)."""
     restart_sessions(decision, loaded)
     prepare(decision, Cause.GROUP_TOO_LARGE, "")

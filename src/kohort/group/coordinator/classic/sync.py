@@ -1,4 +1,4 @@
-"""SyncGroup (C40-C43), and signs of life: Heartbeat (C44) and OffsetCommit (C51)."""
+"""SyncGroup (C40-C43), Heartbeat (C44) and OffsetCommit (C51)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ALIVE = HeartbeatResponse(error_code=ErrorCode.NONE)
 
 
 def sync_error(decision: ClassicDecision, sync: Sync) -> ErrorCode | None:
-    """C40: return why a sync is refused: unknown sender, other generation or other protocol."""
+    """C40: return the error for a sync with a wrong member, generation or protocol."""
     group, request = decision.group, sync.request
     error = generation_error(
         group, request.member_id, request.group_instance_id, request.generation_id
@@ -49,17 +49,17 @@ def sync_error(decision: ClassicDecision, sync: Sync) -> ErrorCode | None:
 
 
 def send_back(decision: ClassicDecision, sync: Sync) -> None:
-    """C41: the next rebalance has begun already: join again."""
+    """C41: tell the member to rejoin: the next rebalance has begun."""
     decision.reply(sync.token, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS), sync.version)
 
 
 def is_leader(decision: ClassicDecision, sync: Sync) -> bool:
-    """Return whether the leader sends the assignment."""
+    """Return whether the sender is the leader, whose sync has the assignment."""
     return sync.request.member_id == decision.group.leader
 
 
 def park(decision: ClassicDecision, sync: Sync) -> None:
-    """C41: wait for the leader."""
+    """C41: park the sync until the leader's arrives."""
     group, member_id = decision.group, sync.request.member_id
     earlier = group.syncing.get(member_id)
     if earlier is not None:
@@ -71,7 +71,7 @@ def park(decision: ClassicDecision, sync: Sync) -> None:
 
 
 def assign(decision: ClassicDecision, sync: Sync) -> None:
-    """C41: write the leader's assignment to the log, then answer all members that wait for it."""
+    """C41: write the leader's assignment to the log, then answer all parked syncs."""
     park(decision, sync)
     group = decision.group
     given = {entry.member_id: entry.assignment for entry in sync.request.assignments}
@@ -89,7 +89,7 @@ def assign(decision: ClassicDecision, sync: Sync) -> None:
 
 
 def tell_assignment(decision: ClassicDecision, sync: Sync) -> None:
-    """C41: the assignment is known already."""
+    """C41: answer with the assignment, which is known already."""
     member_id = sync.request.member_id
     _note_synced(decision, member_id)
     stored = STORED.of(decision.log)[decision.group.group_id].assignment_of(member_id)
@@ -97,7 +97,7 @@ def tell_assignment(decision: ClassicDecision, sync: Sync) -> None:
 
 
 def _note_synced(decision: ClassicDecision, member_id: str) -> None:
-    """C42: when the last member has asked, the wait is over."""
+    """C42: note the member's sync; the last one ends the wait."""
     group = decision.group
     if member_id not in group.unsynced:
         return
@@ -134,7 +134,7 @@ def _partitions(data: bytes) -> tuple[TopicPartition, ...] | None:
 
 
 def heartbeat_error(decision: ClassicDecision, heartbeat: Heartbeat) -> ErrorCode | None:
-    """C18, C44: return why a heartbeat is refused: unknown sender, or older generation."""
+    """C18, C44: return the error for a heartbeat with a wrong member or generation."""
     request = heartbeat.request
     return generation_error(
         decision.group, request.member_id, request.group_instance_id, request.generation_id
@@ -142,13 +142,13 @@ def heartbeat_error(decision: ClassicDecision, heartbeat: Heartbeat) -> ErrorCod
 
 
 def accept(decision: ClassicDecision, heartbeat: Heartbeat) -> None:
-    """C44: also before the assignment is ready: the member has done its part."""
+    """C44: accept a heartbeat, even before the assignment is ready."""
     rebalance.restart_session(decision, decision.group.members[heartbeat.request.member_id])
     decision.reply(heartbeat.token, _ALIVE, heartbeat.version)
 
 
 def call_back(decision: ClassicDecision, heartbeat: Heartbeat) -> None:
-    """C44: the member is alive, and is asked to join again."""
+    """C44: note that the member is alive, and ask it to rejoin."""
     rebalance.restart_session(decision, decision.group.members[heartbeat.request.member_id])
     response = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
     decision.reply(heartbeat.token, response, heartbeat.version)
@@ -158,13 +158,13 @@ def call_back(decision: ClassicDecision, heartbeat: Heartbeat) -> None:
 
 
 def create_and_store(decision: ClassicDecision, commit: services.Commit) -> None:
-    """C50: storing the positions creates the group."""
+    """C50: store positions, which creates the group."""
     services.store(decision, commit)
     if decision.records:
         decision.enter(GroupState.EMPTY)
 
 
 def store_and_stay(decision: ClassicDecision, commit: services.Commit) -> None:
-    """C51: a commit also shows that the member is alive."""
+    """C51: store positions, and restart the member's session."""
     rebalance.restart_session(decision, decision.group.members[commit.request.member_id])
     services.store(decision, commit)

@@ -1,7 +1,7 @@
 """The coordinator's half of the classic protocol: every event that can happen to a group.
 
-A group that does not exist is in `DEAD`. In Kafka that state can be met for a moment while a group
-is removed; here one event follows another, so the answers that belong to it cannot arise (C12,
+A missing group is in `DEAD`. In Kafka, a request can find a group in that state while it is being
+removed; here events are handled one by one, so Kafka's answers for that case do not occur (C12,
 C40, C44, C47: COORDINATOR_NOT_AVAILABLE).
 """
 
@@ -69,7 +69,7 @@ JOIN_ROWS: Rows = (
         rule="C32",
     ),
     on(PREPARING, _JOIN, join.swap, when=join.returns, to=COMPLETING, rule="C32"),
-    # From here on the sender has a member id.
+    # In the rows below, the sender has a member id.
     refuse(HAS_MEMBERS, _JOIN, join.identity_error, rule="C18"),
     on(PREPARING, _JOIN, join.rejoin, to=COMPLETING, rule="C19"),
     on(STABLE, _JOIN, join.rejoin_leader, when=join.is_leader, to=REBALANCE, rule="C19"),

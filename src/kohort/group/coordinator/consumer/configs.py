@@ -1,7 +1,7 @@
-"""Settings of a consumer group that override those of the broker (KIP-848, K57).
+"""Settings of a consumer group that override the broker's (KIP-848, K57).
 
-They are for the group's name: they need no member, and they outlive the group. They
-hold from the next heartbeat on.
+They belong to the group id: they need no member, and they outlive the group. A change takes
+effect at the next heartbeat.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from kohort.wire.messages.group_records import GroupRecord
 GroupConfigs = Map[str, str]
 NO_CONFIGS: GroupConfigs = Map()
 CONFIGS: GroupsPart[GroupConfigs] = GroupsPart("group configs")
-"""What groups have set otherwise than the broker; they need not exist."""
+"""Settings of groups that differ from the broker's; the groups need not exist."""
 
-# The operations on a setting (KIP-339); the other two are for lists.
+# The operations on a setting (KIP-339); two others exist only for lists.
 SET, DELETE = 0, 1
 _SESSION, _HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 class Setting(Struct, frozen=True):
-    """A setting that a group may have, as fields of `CoordinatorConfig`.
+    """A setting that a group may override, as names of fields of `CoordinatorConfig`.
 
     Attributes:
-        usual: The field with the default for groups that do not set it.
+        usual: The field with the default.
         least: The field with the smallest value.
         most: The field with the largest value.
     """
@@ -76,7 +76,7 @@ SETTINGS: Mapping[str, Setting] = {
 def effective(config: CoordinatorConfig, own: GroupConfigs) -> CoordinatorConfig:
     """Return the effective settings of a group.
 
-    A value that was set under earlier bounds is clamped to the current ones.
+    A value that was set under former bounds is clamped to the current ones.
 
     Args:
         config: Settings of the coordinator.
@@ -91,13 +91,13 @@ def effective(config: CoordinatorConfig, own: GroupConfigs) -> CoordinatorConfig
 
 
 def config_of(shard: ShardDecision, group_id: str) -> CoordinatorConfig:
-    """Return the effective settings of a group, its own included."""
+    """Return the effective settings of a group from the log."""
     own = CONFIGS.of(shard.log).get(group_id)
     return shard.config if own is None else effective(shard.config, own)
 
 
 def read(log: L, record: GroupRecord) -> L:
-    """Add a record to the log state; unknown settings are kept, and have no effect."""
+    """Apply a record to the log state; unknown settings are kept without effect."""
     key, value = cast("GroupConfigKey", record.key), record.value
     own = None
     if isinstance(value, GroupConfigValue):
@@ -109,7 +109,7 @@ def read(log: L, record: GroupRecord) -> L:
 
 
 def alter(shard: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """Change the settings of groups; for each group all of them, or none."""
+    """Change the settings of groups; each group's changes apply together or not at all."""
     request = cast("IncrementalAlterConfigsRequest", arrived.request)
     responses = [_altered(shard, request, each) for each in request.resources]
     shard.reply(arrived, IncrementalAlterConfigsResponse(responses=tuple(responses)))
@@ -164,7 +164,7 @@ def _number(config: CoordinatorConfig, name: str, text: str) -> int:
 
 
 def _check_session(config: CoordinatorConfig, own: GroupConfigs) -> None:
-    """Refuse a session timeout that the heartbeat interval would always exceed."""
+    """Refuse a session timeout that does not exceed the heartbeat interval."""
     held = effective(config, own)
     session = held.group_consumer_session_timeout_ms
     if own and session <= held.group_consumer_heartbeat_interval_ms:

@@ -1,11 +1,11 @@
-"""The effects of one event on one consumer group, while its handlers run, and the jobs among them.
+"""The effects of one event on one consumer group, including jobs, while its handlers run.
 
-`write` also applies the record to the decision's group, so that each step sees what the steps
-before it did; the log state itself changes only when the shell applies the records.
+`write` also applies the record to the decision's group, so that each step sees the earlier ones'
+changes; the log state itself changes only when the shell applies the records.
 
-A job is slow work: described here, done by the shell wherever it likes. It is a self-contained
-value, so it may run in any thread. Its result goes back to the shard as `JobDone`; by then the
-group may have changed, and the result of an obsolete job is ignored.
+A job is slow work that the shell may run in any thread, because it is a self-contained value. Its
+result returns to the shard as `JobDone`. The group may have changed meanwhile; the result of an
+obsolete job is ignored.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from kohort.wire.messages.membership import JoinGroupRequest
 
 
 class TargetJob(Struct, frozen=True):
-    """Make a target assignment (K11).
+    """Compute a target assignment (K11).
 
     Attributes:
         token: Number to report the result with.
-        group: The group as it was when the job began.
+        group: The group at the start of the job.
         topics: The topics of the cluster.
         assignor: Name of the assignor.
         rack_aware: Whether it considers racks (KIP-881).
@@ -85,12 +85,12 @@ class RegexJob(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Return the amount of work: names to match with expressions."""
+        """Return the amount of work: the number of names to match with expressions."""
         return len(self.regexes) * (1 + len(self.topics.by_name))
 
 
 class InstallJob(Struct, frozen=True):
-    """Check a member's assignment against the group it was made for (K61).
+    """Check a member's assignment against the group for which it was computed (K61).
 
     Attributes:
         token: Number to report the result with.
@@ -123,17 +123,17 @@ ConsumerJob: TypeAlias = TargetJob | RegexJob | InstallJob
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """The way between this kind of group and another, which this kind knows only through it (K40).
+    """The conversion between this kind of group and another, as this kind sees it (K40).
 
     Attributes:
-        other: Returns the group of the other kind with an id, or one that does not exist.
-        keep: Lets the shard have the group of the other kind as it is now; None: there is none.
+        other: Returns the other kind's group with an id, or a missing one.
+        keep: Stores the changed group of the other kind in the shard; None: there is none.
         begin: Creates a consumer group, or converts the other group into one; raises
-            `Refused` if that must not be converted.
+            `Refused` if the conversion is not allowed.
         after_leaving: Converts the group if the remaining members do not use this protocol;
             returns whether it did.
-        go_on: Answers a join that waited for a target (K45), of a member that may have subscribed
-            to something else.
+        go_on: Answers a join that waited for a target (K45); the member may have changed its
+            subscription meanwhile.
     """
 
     other: Callable[[ShardDecision, str], Group]
@@ -147,10 +147,10 @@ class ConsumerDecision(GroupDecision, kw_only=True):
     """One group, and the effects on it.
 
     Attributes:
-        group: The group as it will be, None when there is none.
-        session: Session state of the shard's consumer groups as it will be.
-        passage: The way to another kind of group.
-        other: The group of another kind that has this id, as it will be; None while there is a
+        group: The group after this event, None if there is none.
+        session: Session state of the shard's consumer groups after this event.
+        passage: The conversion to another kind of group.
+        other: The other kind's group with this id after this event; None while there is a
             consumer group.
         jobs: Jobs to start.
     """
@@ -163,7 +163,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
 
     @property
     def existing(self) -> ConsumerGroup:
-        """Return the group, which is known to exist."""
+        """Return the group, which must exist."""
         assert self.group is not None
         return self.group
 
@@ -182,7 +182,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
         shard.consumer_jobs += self.jobs
 
     def copy(self) -> ConsumerDecision:
-        """Return a copy that continues from here and can be discarded."""
+        """Return a copy for further changes, which can be discarded."""
         return replace(
             self,
             records=[*self.records],
@@ -192,7 +192,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
         )
 
     def take_token(self) -> int:
-        """Return the number of a new job."""
+        """Return the number for a new job."""
         token = self.session.next_token
         self.session = replace(self.session, next_token=token + 1)
         return token
@@ -211,7 +211,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
     def start_session(self, member_id: str) -> None:
         """Start a member's session timeout from now.
 
-        A classic member has chosen its own (K46).
+        A classic member has its own timeout (K46).
         """
         member = self.existing.members.get(member_id)
         timeout_ms = self.config.group_consumer_session_timeout_ms
@@ -220,12 +220,12 @@ class ConsumerDecision(GroupDecision, kw_only=True):
         self.start(ConsumerSessionExpired(self.existing.group_id, member_id), timeout_ms)
 
     def start_rebalance(self, member: Member) -> None:
-        """K30: give a member its rebalance timeout to give partitions up."""
+        """K30: start the rebalance timeout, within which a member must give partitions up."""
         key = ConsumerRebalanceExpired(self.existing.group_id, member.member_id)
         self.start(key, max(member.rebalance_timeout_ms, 0))
 
     def cancel_rebalance(self, member_id: str) -> None:
-        """K30: stop the rebalance timeout: the member has given up its partitions."""
+        """K30: stop the rebalance timeout, because the member has given up its partitions."""
         self.cancel(ConsumerRebalanceExpired(self.existing.group_id, member_id))
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
@@ -262,7 +262,7 @@ class ConsumerDecision(GroupDecision, kw_only=True):
 
         Args:
             before: The group before the event.
-            other: The group of another kind that it was then, if it was one.
+            other: The other kind's group before the event, if it was one.
         """
         after = self.group
         if after is None and self.other is not None:

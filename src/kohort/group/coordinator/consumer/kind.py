@@ -104,7 +104,7 @@ def run(shard: ShardDecision, group_id: str, passage: Passage, work: Work) -> No
 
 
 def forgotten(shard: ShardDecision, session: ConsumerSession, group_id: str) -> ConsumerSession:
-    """Forget a deleted group; senders that wait for its target get an unknown member error."""
+    """Forget a deleted group; requests that wait for its target get UNKNOWN_MEMBER_ID."""
     run = session.targets.get(group_id)
     if run is not None and run.waiting is not None:
         arrived = run.waiting.arrived
@@ -113,7 +113,7 @@ def forgotten(shard: ShardDecision, session: ConsumerSession, group_id: str) -> 
 
 
 def tried(passage: Passage, work: Callable[[ConsumerDecision, RequestArrived[M]], None]) -> Serve:
-    """Return the function that answers a member's request, which may be refused part-way."""
+    """Return the function that answers a member's request and handles `Refused`."""
 
     def serve(shard: ShardDecision, group_id: str, event: object) -> None:
         arrived = cast("RequestArrived[M]", event)
@@ -139,12 +139,12 @@ def _done(passage: Passage, work: Callable[[ConsumerDecision, E], None]) -> Serv
 
 
 def _commit(decision: ConsumerDecision, arrived: services.Commit) -> None:
-    """K35, K36: write the positions of a member, or of any sender while there is no member."""
+    """K35, K36: store the positions of a member, or of any sender in a group without members."""
     services.answer(decision, arrived, services.commit_error, services.store)
 
 
 def _delete(decision: ConsumerDecision, arrived: services.Delete) -> None:
-    """K37: forget a group and its positions, if it has no members."""
+    """K37: delete a group and its positions if it has no members."""
     services.answer(decision, arrived, services.deletion_error, services.delete)
 
 
@@ -154,7 +154,7 @@ def _delete_offsets(decision: ConsumerDecision, arrived: services.OffsetDelete) 
 
 
 def _start_sessions(decision: ConsumerDecision, _loaded: LoadFinished) -> None:
-    """K30: after a load, start the session and the rebalance timeout of each member now."""
+    """K30: after a load, start each member's session and rebalance timeouts now."""
     for _, member in sorted(decision.existing.members.items()):
         decision.start_session(member.member_id)
         if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
@@ -162,7 +162,7 @@ def _start_sessions(decision: ConsumerDecision, _loaded: LoadFinished) -> None:
 
 
 def _anything(_arrived: RequestArrived[Message]) -> ErrorCode | None:
-    """Accept these requests here: their form is checked with the group (K5)."""
+    """Accept the request: its form is checked later, with the group (K5)."""
     return None
 
 
@@ -192,7 +192,7 @@ def _description(
 
 
 def _described_assignor(group: ConsumerGroup, default: str) -> str:
-    """Return the assignor of the members that made the target (K61), or the coordinator's."""
+    """Return the assignor that computed the target, a member's (K61) or the coordinator's."""
     word = next(iter(group.words.values()), None)
     return group.preferred_assignor(default) if word is None else word.assignor
 
@@ -200,7 +200,7 @@ def _described_assignor(group: ConsumerGroup, default: str) -> str:
 def _described_member(
     group: ConsumerGroup, member: Member, topics: TopicsImage
 ) -> DescribedConsumerMember:
-    """Describe a member; it still owns the partitions it was told to give up (KAFKA-20431)."""
+    """Describe a member, which still owns the partitions it has to give up (KAFKA-20431)."""
     has = {
         topic_id: [*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ())]
         for topic_id in {*member.assigned, *member.revoking}
@@ -223,7 +223,7 @@ def _described_member(
 def _described_assignment(
     partitions: Mapping[uuid.UUID, Collection[int]], topics: TopicsImage
 ) -> DescribedAssignment:
-    """Return partitions with their topic's name, except those of deleted topics."""
+    """Return partitions with their topic names, except those of deleted topics."""
     return DescribedAssignment(
         topic_partitions=tuple(
             DescribedTopicPartitions(
@@ -269,7 +269,7 @@ class ConsumerKind:
     """Groups of the consumer protocol (KIP-848).
 
     Args:
-        passage: The way to another kind of group.
+        passage: The conversion to another kind of group.
     """
 
     name = "consumer"
@@ -307,7 +307,7 @@ class ConsumerKind:
         self.hears: Mapping[type[object], Hear] = {JobDone: self._finish_job}
 
     def _finish_job(self, shard: ShardDecision, event: object) -> None:
-        """Take the result of a job."""
+        """Use the result of a job."""
         done = cast("JobDone", event)
         shard.wall_ms = done.wall_ms
         run(shard, done.group_id, self._passage, lambda decision: job_done(decision, done))
@@ -329,11 +329,11 @@ class ConsumerKind:
         return GROUPS.of(log).get(group_id) or ConsumerGroup(group_id=group_id)
 
     def load(self, shard: ShardDecision, group_id: str, event: LoadFinished) -> None:
-        """K30: start to watch over the members."""
+        """K30: start the members' timeouts."""
         _done(self._passage, _start_sessions)(shard, group_id, event)
 
     def unload(self, shard: ShardDecision, _event: Unload) -> None:
-        """C73: requests that wait for a job are sent to another coordinator."""
+        """C73: refuse requests that wait for a job: another broker is the coordinator now."""
         session = SESSION.of(shard.session)
         waiting: list[RequestArrived[Message]] = []
         waiting += [

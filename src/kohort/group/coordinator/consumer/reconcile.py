@@ -1,7 +1,7 @@
-"""Move one member a step towards its target, independently of all others (K20 to K25).
+"""Moves one member a step towards its target, independently of all others (K20 to K25).
 
-A member first releases partitions outside its target, and keeps its epoch until then. Then it
-moves to the target's epoch and gets the free ones; the rest follows as others release them.
+A member first releases partitions outside its target, and keeps its epoch until then. Next it
+moves to the target's epoch and gets the free partitions; the rest follow as others release them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Goal(Struct, frozen=True):
 
     Attributes:
         epoch: Epoch of the target assignment.
-        target: The partitions the member should have.
+        target: The partitions that the member should have.
         subscribed: Ids of the topics it subscribes to; nothing else is given to it (K25).
-        owners: The member that has each partition, if any.
+        owners: The present owner of each partition, if any.
     """
 
     epoch: int
@@ -42,16 +42,16 @@ class Goal(Struct, frozen=True):
 
 
 def next_step(member: Member, goal: Goal, reported: Reported, resubscribed: bool) -> Member:
-    """Return the member after its next step, the same one if it has to wait.
+    """Return the member after its next step, unchanged if it has to wait.
 
     Args:
-        member: The member as it is.
+        member: The member before the step.
         goal: Its destination.
         reported: The partitions it reports.
         resubscribed: Whether its subscription has just changed.
 
     Raises:
-        Refused: It is in a state that this coordinator does not know and still has partitions.
+        Refused: The member is in an unknown state and still has partitions.
     """
     match member.state:
         case MemberState.STABLE if member.epoch == goal.epoch:
@@ -71,7 +71,7 @@ def next_step(member: Member, goal: Goal, reported: Reported, resubscribed: bool
 
 
 def _still_has(reported: Reported, partitions: Owned) -> bool:
-    """K23: a member that does not report its partitions still has all of them."""
+    """K23: return whether it still has partitions to give up; without a report, assume so."""
     if reported is None:
         return True
     return any(
@@ -83,7 +83,7 @@ def _still_has(reported: Reported, partitions: Owned) -> bool:
 
 
 def _advance(member: Member, goal: Goal, reported: Reported) -> Member:
-    """K21, K22: keep partitions of the target, release the rest, and only then take more."""
+    """K21, K22: release partitions outside the target, and only then add new ones."""
     kept, revoking = _parted(member.assigned, goal)
     if revoking and _still_has(reported, revoking):
         return _moved(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
@@ -106,7 +106,7 @@ def _moved(
 
 
 def _parted(assigned: Owned, goal: Goal) -> tuple[Owned, Owned]:
-    """Return the partitions that a member keeps, and those it gives up."""
+    """Return the partitions that a member keeps and those that it gives up."""
     kept: dict[uuid.UUID, Map[int, int]] = {}
     revoking: dict[uuid.UUID, Map[int, int]] = {}
     for topic_id, partitions in assigned.items():
@@ -127,7 +127,7 @@ def _wanted(goal: Goal, topic_id: uuid.UUID) -> frozenset[int]:
 
 
 def _obtainable(member: Member, goal: Goal, kept: Owned) -> tuple[dict[uuid.UUID, list[int]], bool]:
-    """Return the target's partitions that are available to a member now, and whether that is all.
+    """Return the target's partitions that a member can get now, and whether they are all of them.
 
     Partitions that the member itself was giving up count as free (K25).
     """
@@ -151,7 +151,7 @@ def _with(kept: Owned, more: Mapping[uuid.UUID, list[int]], epoch: int) -> Owned
 
 
 def _drop_unsubscribed(member: Member, goal: Goal, reported: Reported) -> Member:
-    """K25: release partitions of topics no longer subscribed to before there is a new target."""
+    """K25: release partitions of unsubscribed topics before there is a new target."""
     dropped = [topic_id for topic_id in member.assigned if topic_id not in goal.subscribed]
     if not dropped:
         return member
@@ -163,5 +163,5 @@ def _drop_unsubscribed(member: Member, goal: Goal, reported: Reported) -> Member
     if _still_has(reported, revoking):
         state = MemberState.UNREVOKED_PARTITIONS
         return _moved(member, state, member.epoch, assigned, revoking)
-    # It had released them already.
+    # The member had released them already.
     return replace(member, previous_epoch=member.epoch, assigned=assigned)

@@ -1,10 +1,10 @@
 """Subscriptions by regular expression (K50).
 
-The syntax is RE2's, and only the shell knows a library for it: with the request it reports whether
-a text is a valid expression. A job finds the matching topics, and no heartbeat waits for it: it is
-answered from the present state, as in Kafka. So answers stay in order, and an older subscription
-cannot follow a newer one. The topics are written to the log, and resolved again when topics were
-created, but not more often than the settings allow.
+The syntax is RE2's. Only the shell has a library for it, so it reports with each request whether
+the expression is valid. A job finds the matching topics, and heartbeats do not wait for it: they
+are answered from the present state, as in Kafka. So answers stay in order, and an older
+subscription cannot replace a newer one. The topics are written to the log. They are resolved again
+when topics were created, at most as often as the settings allow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Change(Enum):
 
     NONE = "none"
     CHANGED = "changed"
-    RESOLVED = "changed, and it is known what it stands for"
+    RESOLVED = "changed, and its topics are known already"
 
 
 def take_note(
@@ -36,13 +36,13 @@ def take_note(
     updated: Member,
     error: str | None,
 ) -> Change:
-    """Forget the last use of the old expression, and check the new one.
+    """Drop the old expression after its last use, and check the new one.
 
     Args:
         decision: The group with the member's new metadata.
-        group: The group before.
-        member: The member before.
-        updated: The member now.
+        group: The group before the change.
+        member: The member before the change.
+        updated: The member after the change.
         error: Why its expression is invalid.
 
     Raises:
@@ -64,19 +64,19 @@ def take_note(
 
 
 def is_unresolved(group: ConsumerGroup) -> bool:
-    """Return whether some expression of the group is not resolved yet."""
+    """Return whether the group has an unresolved expression."""
     return len(group.regex_subscribers) != len(group.regexes)
 
 
 def refresh(decision: ConsumerDecision) -> None:
-    """Resolve the group's expressions again if it is time to (KAFKA-18961)."""
+    """Resolve the group's expressions again if that is due (KAFKA-18961)."""
     group, config = decision.existing, decision.config
     if not group.regex_subscribers or group.group_id in decision.session.resolving:
         return
     known = group.regexes.values()
     last = max((each.timestamp for each in known), default=None)
     age_ms = None if last is None else decision.wall_ms - last
-    # A clock that was set back further, or that of another broker, delays nothing.
+    # A clock set back further, or another broker's clock, must not delay it.
     if age_ms is not None and abs(age_ms) <= config.regex_min_refresh_interval_ms:
         return
     unresolved = is_unresolved(group)
@@ -91,9 +91,9 @@ def refresh(decision: ConsumerDecision) -> None:
 
 
 def store(decision: ConsumerDecision, found: MatchedTopics) -> None:
-    """Write the topics of expressions; a new epoch begins if they have changed.
+    """Write the topics of expressions; begin a new epoch if they have changed.
 
-    The target assignment is made at the next heartbeat of any member.
+    The next heartbeat of any member triggers the target assignment.
     """
     group = decision.group
     if group is None:
@@ -123,8 +123,8 @@ def store(decision: ConsumerDecision, found: MatchedTopics) -> None:
 def _gives_too_much(decision: ConsumerDecision, regexes: frozenset[str]) -> bool:
     """Return whether the target gives members topics that their expressions no longer match.
 
-    An expression that is new and stands for nothing is no change, but what its member had before
-    has no other owner until the next epoch; Kafka leaves it so (decision 0007).
+    A new expression that matches nothing begins no epoch, but the member's former partitions then
+    have no other owner until the next epoch; Kafka does the same (decision 0007).
     """
     group, names = decision.existing, decision.topics.names
     return any(

@@ -1,7 +1,7 @@
-"""The target assignment: its timing, its inputs, and its effects (K11; KIP-1263).
+"""The target assignment: its timing, input and effects (K11; KIP-1263).
 
-It is made by a job. The heartbeat that triggered it waits for it, as in Kafka; all
-others are answered at once, with the target as it was.
+A job computes it. The heartbeat that triggered the job waits for it, as in Kafka; all others are
+answered at once, with the previous target.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kohort.wire.messages.consumer_group_records import ConsumerGroupTargetAssig
 from kohort.wire.messages.group_records import GroupRecord
 from kohort.wire.messages.membership import JoinGroupRequest
 
-# The target of a small group takes longer only if the machine is busy otherwise.
+# Computing a small group's target takes longer only on a busy machine.
 _SMALL_GROUP = 20
 _WORTH_A_REST_MS, _WORTH_A_REST_SMALL_MS = 5, 50
 _REST = 4
@@ -32,10 +32,10 @@ _REST = 4
 
 
 def is_due(decision: ConsumerDecision) -> bool:
-    """Return whether the group's epoch needs a target, and enough time has passed (K56).
+    """Return whether the group's epoch needs a target and enough time has passed (K56).
 
-    Where the target of a group takes long to make, it may not take more than a fifth of the time: a
-    thousand members that join one after the other then cost a few targets, not a thousand.
+    Computing a group's targets may take at most a fifth of the time. So a thousand members that
+    join a large group one by one cost a few targets, not a thousand.
     """
     group, session = decision.existing, decision.session
     if group.assignment_epoch >= group.epoch or group.group_id in session.targets:
@@ -48,7 +48,7 @@ def is_due(decision: ConsumerDecision) -> bool:
         group.assignment_timestamp,
         decision.config.group_consumer_assignment_interval_ms,
     )
-    # A clock that was set back, or that of another broker, must not hold the group up.
+    # A clock set back, or another broker's clock, must not delay the group.
     return not made or not interval or not made <= decision.wall_ms < made + interval
 
 
@@ -59,7 +59,7 @@ def start(
     before: Owned,
     resubscribed: bool,
 ) -> None:
-    """Start the job, and let the request wait."""
+    """Start the job, and have the request wait for it."""
     begin(decision, Waiting(arrived, member_id, before, resubscribed))
 
 
@@ -77,7 +77,7 @@ def begin(decision: ConsumerDecision, waiting: Waiting | None = None) -> None:
 
 
 def end(decision: ConsumerDecision, run: TargetRun) -> None:
-    """Store that the target is made, or could not be."""
+    """Note that the job has ended or failed."""
     group_id, session = decision.group_id, decision.session
     took = decision.now - run.started
     resting = session.resting
@@ -93,7 +93,7 @@ def end(decision: ConsumerDecision, run: TargetRun) -> None:
 
 
 def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
-    """Do the job; pure, and slow for a large group.
+    """Run the job; pure, and slow for a large group.
 
     Args:
         job: The job.
@@ -117,7 +117,7 @@ def make(job: TargetJob, assignors: Mapping[str, ServerAssignor]) -> NewTarget:
 
 
 def is_stored(group: ConsumerGroup, member_id: str, target: Target) -> bool:
-    """Return whether the log already has this target of a member."""
+    """Return whether this target of a member is in the log already."""
     return member_id in group.target and group.target_of(member_id) == target
 
 
@@ -130,7 +130,7 @@ def changed_target(
 
 
 class _Subscriptions:
-    """The subscriptions and partitions of members as the assignor sees them: topics by name."""
+    """The members' subscriptions and partitions as the assignor sees them, with topic names."""
 
     def __init__(self, group: ConsumerGroup, topics: TopicsImage) -> None:
         self._group = group
@@ -179,7 +179,7 @@ def store(decision: ConsumerDecision, epoch: int, made: NewTarget) -> None:
 
 
 def _record_for(group: ConsumerGroup, changed: ChangedTarget) -> GroupRecord | None:
-    """Return the record for a present member, or for its replacement; else None."""
+    """Return the record for a member that still exists, or its replacement, else None."""
     if changed.member_id in group.members:
         return changed.record
     receiver = group.static.get(changed.instance_id or "")

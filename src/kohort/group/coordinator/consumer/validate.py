@@ -1,4 +1,4 @@
-"""Checks of a heartbeat's form and of its sender's identity (K5 to K8), and how one is refused."""
+"""Checks of a heartbeat's form and of its sender's identity (K5 to K8)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from kohort.group.coordinator.consumer.state.group import (
 from kohort.wire.messages.consumer_group import ClientAssignor, ConsumerGroupHeartbeatRequest
 
 JOIN_EPOCH = 0
-# KIP-1082: from this version on a member creates its own id.
+# KIP-1082: from this version on, a member generates its own id.
 _OWN_MEMBER_ID_SINCE = 1
 # The limit for one member's assignors; the config limits those of all members together.
 _MOST_ASSIGNORS = 16
 MOST_METADATA_BYTES = 64 * 1024
-# The partitions that a member reports; None: it does not report any.
+# The partitions that a member reports; None: the request has no report.
 Reported = Mapping[uuid.UUID, Collection[int]] | None
 
 
 class Refused(Portable, Exception):
-    """The request is answered with this error, and has no other effect.
+    """The request is answered with this error and has no other effect.
 
-    A decision changes nothing until it is installed, so its effects so far are dropped.
+    The decision's effects so far are dropped, because it was not installed yet.
 
     Attributes:
         code: The error.
-        message: Text for people, None when the code is enough.
+        message: Text of the error, None if the code is enough.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -140,7 +140,7 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
 
 
 def check_epoch(member: Member, received: int, reported: Reported) -> None:
-    """K7: accept a member's epoch, or the previous one if our answer may be lost.
+    """K7: accept a member's epoch, or the previous one if our answer may have been lost.
 
     Raises:
         Refused: FENCED_MEMBER_EPOCH.
@@ -171,12 +171,12 @@ def _is_part(reported: Reported, member: Member) -> bool:
 
 
 def unknown_group(group_id: str) -> Refused:
-    """K6: the group does not exist, or has another protocol."""
+    """K6: return the error for a group that does not exist or has another protocol."""
     return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
 
 def unknown_member(group_id: str, member_id: str) -> Refused:
-    """K6: the member does not exist."""
+    """K6: return the error for a member that does not exist."""
     return Refused(
         ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
     )

@@ -1,8 +1,8 @@
 """A group of the consumer protocol: its state in the log, and values derived from it.
 
-All values. Everything here is a function of the newest record of each key, in whatever order they
-were read: a log that was compacted halfway gives the same group as the whole one (B1 to B3). The
-indexes (`static`, `owners`, ...) are kept with the members only to answer in O(1).
+All values. A group depends only on the newest record of each key, regardless of the order in which
+they were read: a half-compacted log gives the same group as the whole one (B1 to B3). The indexes
+(`static`, `owners`, ...) exist only for O(1) answers.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 # Partitions of each topic id: with the epoch in which each was assigned, and without it.
 Owned = Map[uuid.UUID, Map[int, int]]
 Target = Mapping[uuid.UUID, frozenset[int]]
-# For each partition of a topic its members: one, except in a log compacted halfway.
+# For each partition of a topic, its members: one, except in a half-compacted log.
 Claims = Map[int, tuple[str, ...]]
 Owners = Map[uuid.UUID, Claims]
 NOTHING: Owned = Map()
-# As it is in the log: there are thousands of these, and few are read.
+# Kept as stored in the log: there are thousands of these, and few are decoded.
 StoredTarget = tuple[TargetTopicPartitions, ...]
 
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
-# K56: a group starts in epoch 1, for which its empty assignment is already made.
+# K56: a group starts in epoch 1, whose empty assignment needs no computation.
 FIRST_EPOCH = 1
 # K35: before this version a client could not understand the answers.
 _COMMIT_SINCE = 9
@@ -65,7 +65,7 @@ class GroupState(Enum):
 
 
 class MemberState(IntEnum):
-    """The progress of a member towards its target (K20); the numbers are those in the log."""
+    """The progress of a member towards its target (K20); numbers as in the log."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -78,21 +78,21 @@ class Member(Struct, frozen=True, kw_only=True):
 
     Attributes:
         member_id: Its id.
-        instance_id: Id that its operator gave it, None for a dynamic member.
+        instance_id: Id that its operator configured, None for a dynamic member.
         rack_id: The rack it runs in.
         client_id: From the header of its request.
         client_host: The host that sent it.
         topics: Names of the topics it subscribes to, sorted.
         regex: Regular expression of the topics it subscribes to; empty or None for none.
         rebalance_timeout_ms: Its limit for giving partitions up.
-        server_assignor: The assignor it asks for.
+        server_assignor: The server-side assignor that it requests.
         client_assignors: Assignors that it can run itself (K60), in order of preference.
         classic: Its classic state, if it speaks the classic protocol.
-        epoch: The epoch it has to send; -2: a static member that will return.
-        previous_epoch: The one before, which it may still send if our answer was lost (K7).
+        epoch: The epoch that it has to send; -2: a static member that will return.
+        previous_epoch: The previous epoch, which it may still send if our answer was lost (K7).
         state: Its progress.
         assigned: Its partitions, each with the epoch of its assignment (KIP-1251).
-        revoking: Partitions that it still has, but has been told to give up.
+        revoking: Partitions that it still has but must give up.
     """
 
     member_id: str
@@ -140,20 +140,20 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         metadata_hash: Hash of its topics' metadata when that epoch began.
         members: Its members by id.
         target: The target of each member, as written; see `target_of`.
-        words: Data from the assignor of the member that made the target, for the others' (K61).
-        stored_assignment_epoch: The epoch that `target` was made for, as written.
-        assignment_timestamp: When it was made (KIP-1263), 0 when unknown.
+        words: User data of the assignor that computed the target, for each member (K61).
+        stored_assignment_epoch: The epoch of `target`, as written.
+        assignment_timestamp: When it was computed (KIP-1263), 0 if unknown.
         regexes: The topics that its members' regular expressions match.
         has_partition_metadata: Whether a record from before Kafka 4.1 remains to be removed.
         static: Member ids by instance id.
-        owners: For each partition the members that have it or have not given it up yet.
-        subscribers: How many members name each topic.
-        regex_subscribers: How many members have each regular expression.
-        votes: How many members ask for each assignor.
-        client_assignors: How many members can run each assignor themselves.
-        stable_in: How many members have reached their target in each epoch.
-        classic_members: How many members speak the classic protocol.
-        classic_support: How many of those know each assignor.
+        owners: For each partition, the members that have it or have not given it up yet.
+        subscribers: Number of members that name each topic.
+        regex_subscribers: Number of members with each regular expression.
+        votes: Number of members that request each assignor.
+        client_assignors: Number of members that can run each assignor themselves.
+        stable_in: Number of members that have reached their target in each epoch.
+        classic_members: Number of members that speak the classic protocol.
+        classic_support: Number of classic members that support each assignor.
     """
 
     group_id: str
@@ -185,7 +185,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def assignment_epoch(self) -> int:
-        """Return the epoch that the target assignment was made for."""
+        """Return the epoch of the target assignment."""
         stored = self.stored_assignment_epoch
         return FIRST_EPOCH if stored is None else stored
 
@@ -216,7 +216,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return frozenset(self.subscribers).union(*by_regex)
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """Return the topics of one member; a regex that is not resolved yet matches none."""
+        """Return the topics of one member; an unresolved regex matches none."""
         resolved = self.regexes.get(member.regex) if member.regex else None
         return frozenset(member.topics).union(resolved.topics if resolved else ())
 
@@ -231,7 +231,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return None if member_id is None else self.members.get(member_id)
 
     def preferred_assignor(self, default: str) -> str:
-        """Return the assignor that most members ask for (K11); equal votes: the first by name."""
+        """Return the assignor that most members request (K11); a tie goes to the first by name."""
         return min(self.votes, key=lambda name: (-self.votes[name], name), default=default)
 
     # ------------------------------------------------------------------- what all kinds are asked
@@ -239,7 +239,10 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
     def commit_error(
         self, commit: RequestArrived[OffsetCommitRequest], topics: TopicsImage
     ) -> ErrorCode | None:
-        """K35, K36: a member may commit in its epoch; any sender may while there is no member."""
+        """K35, K36: return the error for a commit with a wrong member or epoch.
+
+        Any sender may commit in a group without members.
+        """
         request = commit.request
         epoch = request.generation_id_or_member_epoch
         if epoch < 0 and not self.members:
@@ -257,7 +260,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return None if _holds_all(member, request, epoch, topics) else stale
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
-        """C53: a named member must exist, in this epoch."""
+        """C53: return the error for a member id or epoch that is not current."""
         epoch, named = request.generation_id, request.member_id or request.group_instance_id
         if epoch < 0 and not (named and self.members):
             return None
@@ -267,7 +270,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return None if epoch == member.epoch else ErrorCode.ILLEGAL_GENERATION
 
     def fetch_error(self, request: OffsetFetchRequestGroup) -> ErrorCode | None:
-        """K37: a member gets positions in its epoch; a request without a member is answered."""
+        """K37: return the error for a fetch with a wrong member or epoch; it may name no member."""
         if request.member_id is None and request.member_epoch < 0:
             return None
         member = self.members.get(request.member_id or "")
@@ -276,11 +279,11 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         return None if request.member_epoch == member.epoch else _stale(member)
 
     def deletion_error(self) -> ErrorCode | None:
-        """K37: a group with members is in use."""
+        """K37: return the error for a group with members, which is in use."""
         return ErrorCode.NON_EMPTY_GROUP if self.members else None
 
     def offset_deletion_error(self) -> ErrorCode | None:
-        """K37: positions may always be deleted, except in topics that members read."""
+        """K37: return no error: positions of topics without readers may always be deleted."""
         return None
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -290,15 +293,15 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def may_expire(self) -> bool:
-        """K37: positions of topics without subscribers expire at any time."""
+        """K37: return True: positions of topics without subscribers may always expire."""
         return True
 
     def unused_since(self, _log: GroupLog) -> int | None:
-        """Return None: positions count from their commit."""
+        """Return None: retention counts from each commit."""
         return None
 
     def is_in(self, _log: GroupLog) -> bool:
-        """Return whether the log has it: a consumer group has no other state."""
+        """Return whether the group is in the log."""
         return True
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
@@ -312,7 +315,7 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
         )
 
     def described(self, _log: GroupLog, version: int) -> DescribedGroup:
-        """K38: DescribeGroups knows classic groups only."""
+        """K38: return an error entry, because DescribeGroups supports only classic groups."""
         return not_found(self.group_id, version, f"Group {self.group_id} is not a classic group.")
 
     def listed(self) -> ListedGroup:
@@ -327,20 +330,20 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
     # ----------------------------------------------------------------------------- who belongs
 
     def with_member(self, member: Member) -> ConsumerGroup:
-        """Add a member, or replace the one with the same id."""
+        """Return the group with a member added, or replaced if the id exists."""
         before = self.members.get(member.member_id)
         changed = self._recounted(before, member)
         return replace(changed, members=self.members.set(member.member_id, member))
 
     def without_member(self, member_id: str) -> ConsumerGroup:
-        """Remove a member."""
+        """Return the group without a member."""
         before = self.members.get(member_id)
         if before is None:
             return self
         return replace(self._recounted(before, None), members=self.members.delete(member_id))
 
     def _recounted(self, old: Member | None, new: Member | None) -> ConsumerGroup:
-        """Update the indexes for one member that changes."""
+        """Return the group with its indexes updated for one changed member."""
         a, b = old or _NOBODY, new or _NOBODY
         group = self
         named = b.instance_id is None or self.static.get(b.instance_id) == b.member_id
@@ -382,7 +385,7 @@ def _names(member: Member) -> tuple[str, ...]:
 
 
 def _known(member: Member) -> frozenset[str]:
-    """Return the assignors that a classic member knows; it may list one twice."""
+    """Return the distinct assignors of a classic member, which may list one twice."""
     protocols = member.classic.supported_protocols if member.classic else ()
     return frozenset(protocol.name for protocol in protocols)
 
@@ -392,7 +395,7 @@ def _stable_in(member: Member | None) -> tuple[int, ...]:
 
 
 def _renamed(static: Map[str, str], old: Member | None, new: Member | None) -> Map[str, str]:
-    """Give an instance id to the member written last; it stays when the other one leaves."""
+    """Give an instance id to the member written last, which keeps it when the other leaves."""
     if old is not None and old.instance_id and static.get(old.instance_id) == old.member_id:
         static = static.delete(old.instance_id)
     if new is not None and new.instance_id:
@@ -458,7 +461,7 @@ def _stale(member: Member) -> ErrorCode:
 def _holds_all(
     member: Member, request: OffsetCommitRequest, epoch: int, topics: TopicsImage
 ) -> bool:
-    """K36: return whether it had each of these partitions in that epoch, and still has it.
+    """K36: return whether a member has had each of these partitions since that epoch.
 
     So a commit in flight when a new epoch begins is not lost (KIP-1251).
     """
@@ -482,5 +485,5 @@ def regex_tombstone(group_id: str, regex: str) -> GroupRecord:
 
 
 def partition_metadata_tombstone(group_id: str) -> GroupRecord:
-    """Return the record that deletes one left by a Kafka before 4.1."""
+    """Return the tombstone for partition metadata written by Kafka before 4.1."""
     return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)

@@ -1,6 +1,6 @@
-"""Consumer groups in the log (K55): the fold of their records, and the records, its inverse.
+"""Consumer groups in the log (K55): their records, and the fold of the records.
 
-A record replaces the state of its key, and nothing else. A tombstone for an unknown key is legal:
+A record replaces only the state of its key. A tombstone for an unknown key is legal:
 the log may have been compacted (B2).
 """
 
@@ -49,7 +49,7 @@ GROUPS: GroupsPart[ConsumerGroup] = GroupsPart("consumer")
 
 
 def read(log: L, record: GroupRecord) -> L:
-    """Add a record to the log state."""
+    """Apply a record to the log state."""
     key = cast("ConsumerGroupKey", record.key)
     before = GROUPS.of(log).get(key.group_id)
     after = apply(before, key, cast("ConsumerGroupValue | None", record.value))
@@ -59,7 +59,7 @@ def read(log: L, record: GroupRecord) -> L:
 def apply(
     group: ConsumerGroup | None, key: ConsumerGroupKey, value: ConsumerGroupValue | None
 ) -> ConsumerGroup | None:
-    """Return the group after one more record, None when nothing remains of it."""
+    """Return the group after one more record, None if nothing of it remains."""
     if group is None:
         if value is None:
             return None
@@ -186,7 +186,7 @@ def _member_state(number: int) -> MemberState:
 
 
 def _read_owned(entries: Iterable[OwnedTopicPartitions], member_epoch: int) -> Owned:
-    """Read partitions; before Kafka 4.3 they have no epoch, and the member's epoch is used."""
+    """Read partitions; without an epoch, as before Kafka 4.3, they get the member's."""
     owned: dict[object, Map[int, int]] = {}
     for entry in entries:
         epochs = entry.assignment_epochs
@@ -221,7 +221,7 @@ _FOLDS: dict[type[ConsumerGroupKey], _Fold] = {
 }
 
 KEYS: tuple[type[ConsumerGroupKey], ...] = tuple(_FOLDS)
-"""The classes of the keys of all records of a group."""
+"""The key classes of all records of a group."""
 
 
 # -------------------------------------------------------------------------------------- the records
@@ -283,7 +283,7 @@ def target_record(
 
 
 def assignment_epoch_record(group_id: str, epoch: int, wall_ms: int) -> GroupRecord:
-    """Return the record that says which epoch the target assignment is for."""
+    """Return the record of the target assignment's epoch."""
     return GroupRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(
@@ -305,7 +305,7 @@ def regex_record(
 
 
 def member_tombstones(group_id: str, member_id: str) -> tuple[GroupRecord, ...]:
-    """Return the records that delete a member; Kafka can read them in this order only (K31)."""
+    """Return the records that delete a member, in the only order that Kafka can read (K31)."""
     return (
         GroupRecord(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
@@ -329,5 +329,5 @@ def _owned(owned: Owned) -> tuple[OwnedTopicPartitions, ...]:
 
 
 def _in_order(topics: Iterable[uuid.UUID]) -> list[uuid.UUID]:
-    """Return topic ids in a fixed order: the order of a map differs from process to process."""
+    """Return topic ids in a fixed order, because the order of a map varies between processes."""
     return sorted(topics)

@@ -27,7 +27,7 @@ Install = RequestArrived[ConsumerGroupInstallAssignmentRequest]
 
 
 class Waiting(Struct, frozen=True):
-    """A heartbeat that is answered when the target assignment that it started is ready.
+    """A heartbeat that waits for the target assignment that it triggered.
 
     Attributes:
         arrived: The request; a JoinGroup if the member speaks the classic protocol (K45).
@@ -43,13 +43,13 @@ class Waiting(Struct, frozen=True):
 
 
 class TargetRun(Struct, frozen=True):
-    """A target assignment that is being made; at most one for each group.
+    """A running job for a target assignment; at most one for each group.
 
     Attributes:
         token: The job's number.
-        epoch: The epoch it is for.
+        epoch: The target's epoch.
         started: When it began, in milliseconds.
-        waiting: The heartbeat that waits for it, None if none does.
+        waiting: The heartbeat that waits for it, if any.
     """
 
     token: int
@@ -62,12 +62,12 @@ class Computation(Struct, frozen=True):
     """A target assignment that a member computes (K61); at most one for each group.
 
     Attributes:
-        epoch: The epoch it is for.
+        epoch: The target's epoch.
         assignor: Name of the assignor.
         member_id: The member that was asked; None: no capable one has sent a heartbeat yet.
         prepared: The group as it was sent to the member, None before it asked.
         topics: The topics as they were sent to it.
-        token: The job that checks its result, 0 before.
+        token: The job that checks its result, 0 before it starts.
     """
 
     epoch: int
@@ -82,13 +82,13 @@ class ConsumerSession(Struct, frozen=True):
     """Session state of the consumer groups of a shard; a value.
 
     Attributes:
-        seen: The version of the topics that each group was last compared with (K14).
+        seen: The topics version with which each group was last compared (K14).
         targets: Running target assignments, by group.
-        resting: The time until which a group whose last target took long gets no other one.
+        resting: Until when each group gets no new target, because its last one took long.
         resolving: The job that resolves the expressions of a group again, at most one each.
         computing: Target assignments that members compute, by group.
-        installing: Assignments that members made, by the job that checks each.
-        unreliable: Members of each group that were asked for one and failed.
+        installing: Assignments that members computed, by the job that checks each.
+        unreliable: Members of each group that were asked for an assignment and failed.
         next_token: Number of the next job.
     """
 
@@ -102,7 +102,7 @@ class ConsumerSession(Struct, frozen=True):
     next_token: int = 1
 
     def without(self, group_id: str) -> ConsumerSession:
-        """Forget a deleted group; its jobs find neither it nor the next group of its name."""
+        """Return the state without a deleted group; its jobs are ignored, even by a namesake."""
         return replace(
             self,
             seen=_without(self.seen, group_id),
