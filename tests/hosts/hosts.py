@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ import pytest
 
 from kohort.broker import EmbeddedBroker
 from kohort.client import AdminClient, AsyncConsumer, NewTopic
-from kohort.client.consumer.membership import factory as membership
+from kohort.client.consumer.membership import factory, shell
 from kohort.group.assignors import BUILTIN_ASSIGNORS, ClusterView
 from kohort.group.coordinator.config import CoordinatorConfig
 from kohort.group.coordinator.events import RequestArrived, ShardEvent, TopicsChanged
@@ -50,11 +50,12 @@ from kohort.types import OffsetAndMetadata
 from kohort.values import replace
 
 TOPIC, PARTITIONS = "flights", 2
-# Long enough that nobody expires who only has to wait for a processor.
-SESSION_MS = 3_000
 ASSIGNORS = {"classic": "range", "cooperative": "cooperative-sticky"}
 _STABLE = ("STABLE", "PART_OF_GROUP")
 _REST_MS = 60_000
+# How often to look whether the coordinator has parked a request; only how long a test takes depends
+# on it.
+_LOOK_S = 0.005
 VANISH = GroupMembershipOperation.REMAIN_IN_GROUP
 
 
@@ -257,20 +258,49 @@ class Simulated:
 # ------------------------------------------------------------------------ the broker and the client
 
 
+class Time:
+    """The time of the machines behind a broker and its clients; passes only between their steps."""
+
+    def __init__(self, broker: EmbeddedBroker, patch: pytest.MonkeyPatch) -> None:
+        self._broker = broker
+        self._now = int(time.monotonic() * 1000)
+        coordinator = broker._running()._coordinator
+        assert coordinator is not None
+        self._coordinator = coordinator
+        patch.setattr(coordinator, "_now", lambda: self._now)
+        patch.setattr(coordinator, "_arm", lambda due: None)
+        patch.setattr(shell, "now_ms", lambda: self._now)
+        patch.setattr(shell.Membership, "_set_timer", lambda membership: None)
+
+    def is_quiet(self, memberships: list[shell.Membership]) -> bool:
+        """Whether nothing happens until time passes: all requests of the members are parked."""
+        parked = list[int]()
+        self._broker._call(lambda: parked.append(len(self._coordinator._waiting)))
+        return not any(map(_is_busy, memberships)) and parked == [
+            sum(len(each.unanswered) for each in memberships)
+        ]
+
+    def pass_to_next(self, memberships: dict[str, shell.Membership]) -> None:
+        """Let the machine act that is due next."""
+        due = [(each.member.next_deadline(), name) for name, each in memberships.items()]
+        due += [(shard.next_deadline(), "") for shard in self._coordinator.shards]
+        at, name = min((at, name) for at, name in due if at)
+        self._now = max(self._now, at)
+        if name:
+            memberships[name].run(Tick())
+        else:
+            self._broker._call(self._coordinator._on_timer)
+
+
 class OverTcp:
     """Two hosts: the embedded broker has the coordinator's machine, clients have the members'."""
 
-    def __init__(
-        self, protocol: str, servers: str, runner: asyncio.Runner, group: str = GROUP
-    ) -> None:
-        self._servers, self._runner, self._group = servers, runner, group
+    def __init__(self, protocol: str, servers: str, runner: asyncio.Runner, clock: Time) -> None:
+        self._servers, self._runner, self._clock = servers, runner, clock
         self._members: dict[str, AsyncConsumer] = {}
-        self._news = asyncio.Event()
         self._settings: dict[str, Any] = {"group_protocol": protocol}
         if protocol in ASSIGNORS:
             self._settings = {"partition_assignment_strategy": ASSIGNORS[protocol]}
-        if protocol != "consumer":
-            self._settings |= {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 100}
 
     def join(self, name: str) -> None:
         """As `Host` has it."""
@@ -278,10 +308,9 @@ class OverTcp:
         async def join() -> None:
             consumer = self._members[name] = AsyncConsumer(
                 bootstrap_servers=self._servers,
-                group_id=self._group,
+                group_id=GROUP,
                 client_id=name,
                 enable_auto_commit=False,
-                event_listener=lambda _: self._news.set(),
                 **self._settings,
             )
             consumer.subscribe([TOPIC])
@@ -315,49 +344,62 @@ class OverTcp:
 
     async def _rest(self) -> None:
         deadline = time.monotonic() + 60
-        while not is_at_rest([_machine(each) for each in self._members.values()]):
+        memberships = {name: _membership(each) for name, each in self._members.items()}
+        while True:
             assert time.monotonic() < deadline, "the group does not come to rest"
-            self._news.clear()
-            if not any(_is_completing(each) for each in self._members.values()):
+            if not any(map(_is_completing, memberships.values())):
                 for each in self._members.values():
                     await each.poll(0)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await self._news.wait()
+            if not self._clock.is_quiet(list(memberships.values())):
+                await self._wait([task for each in memberships.values() for task in each._tasks])
+            elif is_at_rest([each.member for each in memberships.values()]):
+                return
+            else:
+                self._clock.pass_to_next(memberships)
+
+    async def _wait(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Let members go on; a task whose request is parked does not end."""
+        if tasks:
+            await asyncio.wait(tasks, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(0)
 
 
-def _is_completing(consumer: AsyncConsumer) -> bool:
+def _is_busy(membership: shell.Membership) -> bool:
+    """Whether it does something other than wait for answers."""
+    is_working = len(membership._tasks) > len(membership.unanswered)
+    return is_working or bool(membership.callbacks or membership.member.session.callback)
+
+
+def _is_completing(membership: shell.Membership) -> bool:
     """Whether it waits for an assignment; who has his must not begin the next rebalance yet."""
-    return bool(_machine(consumer).state.name == "COMPLETING_REBALANCE")
+    return bool(membership.member.state.name == "COMPLETING_REBALANCE")
 
 
-def _machine(consumer: AsyncConsumer) -> Any:
+def _membership(consumer: AsyncConsumer) -> shell.Membership:
     membership = consumer._core.membership
     assert membership is not None
-    return membership.member
+    return membership
 
 
 @contextmanager
 def over_tcp(protocol: str) -> Iterator[OverTcp]:
-    """A broker, and clients in a loop of their own."""
+    """A broker, and clients in a loop of their own, in a time of their own.
+
+    In real time a busy processor decides which of two timers comes first, and whether a target
+    took so long that it is not made again at once.
+    """
     broker = EmbeddedBroker(
-        protocols=("classic", "consumer", "draft"),
-        group_initial_rebalance_delay_ms=0,
-        group_consumer_heartbeat_interval_ms=100,
-        group_consumer_session_timeout_ms=SESSION_MS,
+        protocols=("classic", "consumer", "draft"), group_initial_rebalance_delay_ms=0
     )
     with broker, asyncio.Runner() as runner, pytest.MonkeyPatch.context() as as_alone:
         # With earlier heartbeats a member may get in two steps what the machines alone get in one.
-        as_alone.setattr(membership, "FIRST_HEARTBEAT_PART", 1)
-        as_alone.setattr(membership, "_wall_clock_ahead_ms", lambda: None)
+        as_alone.setattr(factory, "FIRST_HEARTBEAT_PART", 1)
+        as_alone.setattr(factory, "_wall_clock_ahead_ms", lambda: None)
         with AdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
-        if protocol == "consumer":
-            # a target that takes long, as the first of a process may, is not made again at once
-            warm = OverTcp(protocol, broker.bootstrap_servers, runner, "warm-up")
-            warm.join("first")
-            warm.leave("first", GroupMembershipOperation.DEFAULT)
-        host = OverTcp(protocol, broker.bootstrap_servers, runner)
+        clock = Time(broker, as_alone)
+        host = OverTcp(protocol, broker.bootstrap_servers, runner, clock)
         try:
             yield host
         finally:

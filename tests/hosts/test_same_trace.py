@@ -57,8 +57,7 @@ def test_the_simulator_does_what_the_machines_do(protocol: str) -> None:
     assert differences(played(Simulated(protocol)), bare(protocol)) == []
 
 
-# How many rounds a cooperative group takes depends, over TCP, on when its members poll.
-@pytest.mark.parametrize("protocol", sorted({*PROTOCOLS} - {"cooperative"}))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_broker_and_client_do_what_the_machines_do(protocol: str) -> None:
     with over_tcp(protocol) as host:
         assert differences(played(host), bare(protocol)) == []

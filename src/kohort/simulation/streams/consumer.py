@@ -59,8 +59,6 @@ class GroupConsumer:
     def __init__(self, application: BaseStreamsApplication) -> None:
         self._application = application
         self._process = application.process
-        # found by `internals_of`, as in an `AsyncConsumer`
-        self._internals = self
 
     @property
     def _internals(self) -> GroupConsumer:
