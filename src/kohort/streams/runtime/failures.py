@@ -1,4 +1,4 @@
-"""Which exceptions a record caused, and after which errors of brokers to ask again."""
+"""Decides whether a record caused an exception, and which broker errors are retried."""
 
 from __future__ import annotations
 
