@@ -53,7 +53,7 @@ def test_two_consumers_share_and_one_takes_over(page: Terminals) -> None:
         with page.plays("kohort groups watch delays -b localhost:9092") as watch:
             north.kill()
             page.prints(SEND)
-            south.shows(after("where *north* committed last"))
+            south.shows(after("from its last commit"))
             watch.shows(after("newest first"))
 
 
