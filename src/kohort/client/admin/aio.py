@@ -41,7 +41,7 @@ _AGAIN_S = 0.1
 
 
 class AdminInternals(AsyncInternals):
-    """What `AsyncAdminClient` and `AdminClient` hide: what asks, made on its loop.
+    """The internals of `AsyncAdminClient` and `AdminClient`; the core is created on their loop.
 
     Args:
         config: Settings.
@@ -58,7 +58,7 @@ class AdminInternals(AsyncInternals):
 
     @property
     def core(self) -> AdminCore:
-        """What asks the brokers; made when it is first needed, on the running loop."""
+        """The core, which sends the requests; created when first needed, on the running loop."""
         if self._is_closed:
             raise LocalProtocolError("the admin client is closed")
         self.bind_loop()
@@ -307,7 +307,7 @@ class AsyncAdminClient(AsyncFacade):
 
 
 def internals_of(admin: AsyncAdminClient) -> AdminInternals:
-    """Return what an admin client hides from applications, for the blocking one."""
+    """Return the internals of an admin client, for the blocking admin client."""
     return admin._internals  # noqa: SLF001  # of this module
 
 

@@ -89,10 +89,10 @@ def _article(name: str) -> str:
 
 
 class AsyncInternals:
-    """What a client on a loop of the application's hides: its loop, and its end without `close`.
+    """The internals of an asyncio client: its loop, and its shutdown without `close`.
 
     Attributes:
-        is_owned: Whether this is part of a blocking client, which looks after its end.
+        is_owned: Whether this is part of a blocking client, which handles its shutdown.
         bound_loop: The loop of the client; None before it is first used.
     """
 
@@ -118,11 +118,11 @@ class AsyncInternals:
         return self.bound_loop
 
     def shutdown(self) -> Shutdown | None:
-        """Return what the loop does for a client that was not closed; refers to no facade."""
+        """Return the last work of an unclosed client on its loop; it refers to no facade."""
         return None
 
     def end_unclosed(self) -> bool:
-        """Have the loop end a client that was not closed; return whether there is one to end."""
+        """Make the loop shut down a client that was not closed; return whether there is one."""
         bound = self.bound_loop
         if bound is None or self.is_owned or not bound.is_here:
             return False
@@ -147,7 +147,7 @@ class AsyncInternals:
 
 
 class AsyncFacade(InOneProcess):
-    """A client on a loop of the application's, as the application sees it."""
+    """An asyncio client, as the application sees it."""
 
     _internals: AsyncInternals
 
@@ -163,7 +163,7 @@ class BlockingFacade(InOneProcess):
 
     Args:
         name: Name of the thread.
-        internals: Of the asyncio client that runs there.
+        internals: The internals of the asyncio client that runs there.
     """
 
     _exit_s: float = _EXIT_S

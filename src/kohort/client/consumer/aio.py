@@ -378,5 +378,5 @@ class AsyncConsumer(AsyncGroupCalls):
 
 
 def internals_of(consumer: AsyncConsumer) -> ConsumerInternals:
-    """Return what a consumer hides from applications, for what else kohort makes of it."""
+    """Return the internals of a consumer, for other packages of kohort."""
     return consumer._internals  # noqa: SLF001  # of this module

@@ -1,4 +1,4 @@
-"""What `AsyncConsumer` and `Consumer` hide: the consumer itself, and what it was given."""
+"""The internals of `AsyncConsumer` and `Consumer`: the core, and objects of the application."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ T = TypeVar("T")
 
 
 class ConsumerInternals(AsyncInternals):
-    """The consumer itself, made on its loop when it is first needed.
+    """Holds the core of a consumer, which is created on its loop when first needed.
 
     Args:
         config: Settings.
-        topics: To subscribe to at once.
+        topics: Topics to subscribe to at once.
 
     Attributes:
         config: The settings.
-        made: The consumer itself; None before it is first needed.
+        made: The core; None before it is first needed.
         is_closed: Whether it was closed.
     """
 
@@ -66,12 +66,12 @@ class ConsumerInternals(AsyncInternals):
 
     @property
     def reader(self) -> Reader:
-        """What hands out records; there is one after `core`."""
+        """The reader that returns records; created with `core`."""
         assert self._reader is not None
         return self._reader
 
     def restore_undelivered(self) -> None:
-        """Have handed out again what an interrupted call took and did not hand out."""
+        """Make the next call return records that an interrupted call took but did not return."""
         if self._reader is not None:
             self._reader.restore_undelivered()
 
@@ -92,11 +92,11 @@ class ConsumerInternals(AsyncInternals):
         )
 
     def weak_callback(self, function: T, *, is_once: bool = False) -> T:
-        """Return a function that the background may keep: it calls the application's.
+        """Return a function that background tasks may keep; it calls the application's function.
 
         Args:
-            function: The application's; None stays None.
-            is_once: Whether it is called once only.
+            function: The application's function; None stays None.
+            is_once: Whether it is called only once.
         """
         if function is None:
             return function
@@ -108,13 +108,13 @@ class ConsumerInternals(AsyncInternals):
         pattern: str | re.Pattern[str] | None,
         listener: Listens | None,
     ) -> None:
-        """As `AsyncConsumer.subscribe`, with checked arguments."""
+        """Subscribe like `AsyncConsumer.subscribe`, with checked arguments."""
         strong = None if listener is None else StrongRef(listener)
         self.core.subscribe(topics, pattern, None if strong is None else WeakListener(strong))
         self._listener = strong or self._listener
 
     def wakeup(self) -> None:
-        """As `AsyncConsumer.wakeup`."""
+        """See `AsyncConsumer.wakeup`."""
         self._is_woken = True
         core = self.made
         if core is not None and self.bound_loop is not None and not self.is_closed:
@@ -130,13 +130,13 @@ class ConsumerInternals(AsyncInternals):
         timeout_s: float = 30.0,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        """As `AsyncConsumer.close`.
+        """Close the consumer; see `AsyncConsumer.close`.
 
         Args:
             caller: Calls the listeners.
-            undone: Says why the application may not be done with what the last poll handed out.
-            timeout_s: As for `AsyncConsumer.close`.
-            operation: As for `AsyncConsumer.close`.
+            undone: Returns why the application may not have processed the records of the last poll.
+            timeout_s: See `AsyncConsumer.close`.
+            operation: See `AsyncConsumer.close`.
         """
         self.refuse_in_listener("close")
         deadline = Deadline(arguments.timeout_s(timeout_s, "timeout_s") * 1000)
@@ -149,7 +149,7 @@ class ConsumerInternals(AsyncInternals):
                 self.bind_loop()
                 await core.close(deadline, caller, operation, undone)
         finally:
-            self.is_closed = core is None or core.close_task.is_over  # else it was cut off
+            self.is_closed = core is None or core.close_task.is_over  # otherwise it was cancelled
 
     def shutdown(self) -> Shutdown | None:
         """Return what replaces `close` when it is not called: the member leaves its group.

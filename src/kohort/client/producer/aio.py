@@ -329,7 +329,7 @@ class AsyncProducer(AsyncFacade):
 
 
 def internals_of(producer: AsyncProducer) -> ProducerInternals:
-    """Return what a producer hides from applications, for the blocking one."""
+    """Return the internals of a producer, for the blocking producer."""
     return producer._internals  # noqa: SLF001  # of this module
 
 

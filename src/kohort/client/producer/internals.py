@@ -1,4 +1,4 @@
-"""What `AsyncProducer` and `Producer` hide: what sends, and how that ends."""
+"""The internals of `AsyncProducer` and `Producer`: the sender and its shutdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("kohort.client")
 
 
 class ProducerInternals(AsyncInternals):
-    """What sends, made on its loop when it is first needed.
+    """Holds the sender of a producer, which is created on its loop when first needed.
 
     Args:
         config: Settings.
@@ -95,19 +95,19 @@ class ProducerInternals(AsyncInternals):
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether a transaction is open; any thread may ask."""
+        """Whether a transaction is open; safe to read from any thread."""
         return self._transactions is not None and self._transactions.is_open
 
     # ------------------------------------------------------------------------------- close
 
     async def flush(self, timeout_s: float | None) -> None:
-        """As `AsyncProducer.flush`."""
+        """See `AsyncProducer.flush`."""
         if self.made is not None:
             self.bind_loop()
             await flush(self.made, self._callback_records, deadline_of(timeout_s), timeout_s)
 
     async def close(self, timeout_s: float | None) -> None:
-        """As `AsyncProducer.close`."""
+        """See `AsyncProducer.close`."""
         left_s, deadline = timeout_s, deadline_of(timeout_s)
         while (ending := self._ending) is not None:  # an earlier close may have been cancelled
             await asyncio.wait([ending], timeout=left_s)
