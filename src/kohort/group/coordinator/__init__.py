@@ -1,11 +1,11 @@
 """The coordinator of groups: one `Shard` for each partition of `__consumer_offsets`.
 
-The path of a request, in reading order: `shard` puts it to the table of `lifecycle`; where the
-shard is ready, `dispatch` finds the kind of its group (`kinds`, whose terms are in `kind`) and the
-function of that kind that serves it. A classic heartbeat then goes on in `classic.kind`,
-`classic.table` and `classic.sync`, one of the consumer protocol in `consumer.kind` and
-`consumer.heartbeat`. Everything that all kinds serve alike is in `services`. The log state is in
-`records`, the session state in `session`, both with what each kind keeps in `state`.
+The path of a request, in reading order: `shard` runs it through the table of `lifecycle`. If the
+shard is ready, `dispatch` finds the kind of its group (`kinds`, with the interfaces in `kind`) and
+that kind's function for it. A classic heartbeat continues in `classic.kind`, `classic.table` and
+`classic.sync`, a heartbeat of the consumer protocol in `consumer.kind` and `consumer.heartbeat`.
+Services common to all kinds are in `services`. The log state is in `records`, the session state in
+`session`; `state` adds each kind's part to both.
 """
 
 from __future__ import annotations

@@ -9,45 +9,46 @@ class CoordinatorConfig(Struct, frozen=True, kw_only=True):
     """Limits and times of group coordination; the defaults are Kafka's.
 
     Attributes:
-        group_min_session_timeout_ms: Shortest session timeout that a member may ask for.
+        group_min_session_timeout_ms: Shortest session timeout that a member may request.
         group_max_session_timeout_ms: Longest one.
         group_initial_rebalance_delay_ms: How long the first rebalance of an empty group waits for
             more members (KIP-134).
         group_max_size: Most members of one group (KIP-389).
-        group_max_pending_members: Most ids handed out and not used yet (C15); Kafka has no
+        group_max_pending_members: Most ids issued and not used yet (C15); Kafka has no
             limit.
-        group_max_bytes: Most bytes that the members of a classic group may put into its record in
-            the log: ids, lists of assignors, subscriptions. Kafka has no limit but that of the
-            record, which then fails the whole group.
-        group_member_max_bytes: Most bytes of one member; of a consumer group's its subscription.
+        group_max_bytes: Most bytes of a classic group's members in its log record: ids, lists of
+            assignors, subscriptions. Kafka only limits the record, and exceeding that limit
+            fails the whole group.
+        group_member_max_bytes: Most bytes of one member; in a consumer group, of its subscription.
         offsets_retention_ms: How long unused positions are kept (KIP-211).
-        offsets_retention_check_interval_ms: How often the coordinator checks for older ones.
+        offsets_retention_check_interval_ms: How often the coordinator checks for expired positions.
         offset_metadata_max_bytes: Longest metadata of a stored position, in bytes of UTF-8.
         new_member_join_timeout_ms: How long the first join of a member may be parked; Kafka has no
             setting for it (C17).
         group_consumer_session_timeout_ms: How long a member of a consumer group may be silent.
         group_consumer_min_session_timeout_ms: Shortest such time that a group may set for itself.
         group_consumer_max_session_timeout_ms: Longest one.
-        group_consumer_heartbeat_interval_ms: How often it has to send a heartbeat.
+        group_consumer_heartbeat_interval_ms: How often a member has to send a heartbeat.
         group_consumer_min_heartbeat_interval_ms: Shortest interval that a group may set.
         group_consumer_max_heartbeat_interval_ms: Longest one.
         group_consumer_max_size: Most members of one consumer group.
-        group_consumer_assignors: Names of the assignors that members may ask for; the first one is
-            used where no member asks.
-        group_consumer_rack_aware: Whether these, of results that are equally even and move equally
-            little, take one with the most partitions in the racks of their members; Kafka's do not
-            consider racks any more (KAFKA-16694).
+        group_consumer_assignors: Names of the assignors that members may request; the first is the
+            default.
+        group_consumer_rack_aware: Whether these assignors, among equally even results with equally
+            few moves, choose one with the most partitions in the racks of their members; Kafka's
+            no longer consider racks (KAFKA-16694).
         group_consumer_assignment_interval_ms: Least time between two target assignments of one
             group, 0 for none (KIP-1263).
         group_consumer_min_assignment_interval_ms: Shortest such time that a group may set.
         group_consumer_max_assignment_interval_ms: Longest one.
-        group_consumer_client_assignment_timeout_ms: How long a member may take to make its group's
-            assignment, if its rebalance timeout is not shorter (K61); Kafka asks no member.
+        group_consumer_client_assignment_timeout_ms: How long a member may take to compute its
+            group's assignment, if its rebalance timeout is not shorter (K61); Kafka never asks
+            members.
         group_consumer_regex_refresh_interval_ms: Age at which the topics of a regular expression
-            are looked up again, though no topic was created.
+            are looked up again, even if no topic was created.
         regex_min_refresh_interval_ms: Least time between two such look-ups for one group; Kafka has
             no setting for it (K50).
-        group_consumer_migration_policy: Which way a group may go while it has members: "upgrade"
+        group_consumer_migration_policy: Which conversions a group with members allows: "upgrade"
             from classic to consumer group, "downgrade" back, "bidirectional" or "disabled" (K40).
         draft_assignor: The assignor of draft groups: "range" or "roundrobin".
     """

@@ -1,7 +1,7 @@
 """The effects of one event on one group, while its handlers run.
 
-A decision starts from values, collects changed values and effects, and is discarded: nothing
-outside sees it change.
+A decision starts from values, collects changed values and effects, and is then discarded. Code
+outside never sees it change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kohort.values import replace
 from kohort.wire.codec.schema import Message, Request
 from kohort.wire.messages.group_records import GroupRecord
 
-# KIP-800: clients cut their reasons themselves; one that does not must not fill our memory.
+# KIP-800: clients truncate their reasons; this bounds the memory if one does not.
 REASON_MAX = 255
 
 G = TypeVar("G", bound=LiveGroup)
@@ -55,12 +55,12 @@ class GroupDecision(Struct):
         log: Log state before this event.
         now: Time of the event in milliseconds.
         wall_ms: Time of day of the event.
-        deadlines: The shard's deadlines as they will be.
+        deadlines: The shard's deadlines after this event.
         topics: The topics of the cluster.
         records: Records to append.
-        replies: Answers to release after that.
+        replies: Answers to release once the records are appended.
         observed: Events to report.
-        why: Why a request is refused, once a row has detected it.
+        why: The error of a refused request, once a guard has found one.
     """
 
     group_id: str
@@ -77,7 +77,7 @@ class GroupDecision(Struct):
 
     @property
     def existing(self) -> Group:
-        """Return the group, which is known to exist."""
+        """Return the group, which must exist."""
         raise NotImplementedError
 
     def write(self, records: Iterable[GroupRecord]) -> None:
@@ -85,21 +85,21 @@ class GroupDecision(Struct):
         self.records.extend(records)
 
     def ended(self) -> None:
-        """Drop session state of the group; its tombstones are written already."""
+        """Drop the group's session state, after its tombstones were written."""
 
     def reply(self, token: int, response: Message, version: int) -> None:
         """Answer a request."""
         self.replies.append(Reply(token, response, version))
 
     def refuse(self, arrived: object) -> None:
-        """Answer a request with the error in `why`, and do nothing else."""
+        """Answer a request with the error in `why`, and discard everything else."""
         event = cast("RequestArrived[Message]", arrived)
         code = self.why if isinstance(self.why, ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR
         request = cast("Request[Message]", event.request)
         self.reply(event.token, refusals.refuse(request, event.version, code), event.version)
 
     def start(self, deadline: Deadline, delay_ms: int) -> None:
-        """Start a deadline from now, replacing the same one if it is running."""
+        """Start a deadline from now; restart it if it is running."""
         self.deadlines = self.deadlines.set(deadline, self.now + delay_ms)
 
     def cancel(self, deadline: Deadline) -> None:
@@ -190,7 +190,7 @@ class LiveGroupDecision(GroupDecision, Generic[G], kw_only=True):
     """One group that rebalances in generations, and the effects on it.
 
     Attributes:
-        group: The group as it will be.
+        group: The group after this event.
     """
 
     group: G
@@ -202,10 +202,10 @@ class LiveGroupDecision(GroupDecision, Generic[G], kw_only=True):
 
 
 class LiveKind(Generic[G]):
-    """The common part of kinds whose groups live in the session and are stored in the log.
+    """Common code for kinds with live groups in the session and stored groups in the log.
 
     Args:
-        live: Groups that have members or wait for some.
+        live: Groups with members, or waiting for members.
         stored: Groups as last written.
         run: Runs an event on one group, and collects its effects.
         triggers: The requests and deadlines that apply to a group.
@@ -226,11 +226,11 @@ class LiveKind(Generic[G]):
         return lambda shard, group_id, event: run(shard, group_id, trigger, event)
 
     def lives(self, session: SessionState, group_id: str) -> bool:
-        """Return whether a group has members, or waits for some."""
+        """Return whether a group has members or waits for members."""
         return group_id in self._live.of(session)
 
     def has(self, session: SessionState, log: GroupLog, group_id: str) -> bool:
-        """Return whether there is such a group, with more than positions."""
+        """Return whether the group exists and has more than positions."""
         return group_id in self._live.of(session) or group_id in self._stored.of(log)
 
     def ids(self, session: SessionState, log: GroupLog) -> Collection[str]:
@@ -259,7 +259,7 @@ def on(
     rule: str = "",
     again: bool = False,
 ) -> Row[S, C]:
-    """Write a row for a request, whose event also carries its origin."""
+    """Create a row for a request; its event also has the request's origin."""
     return row(
         states,
         request,

@@ -22,10 +22,10 @@ class RequestArrived(Struct, Generic[R_co], frozen=True, kw_only=True):
         version: Its version on the wire.
         client_id: From the request's header.
         client_host: The sender's host, as Kafka prints it ("/127.0.0.1").
-        unique_id: A string that was never used before; only a JoinGroup needs one.
+        unique_id: A string that was never used before; only needed for JoinGroup.
         wall_ms: Time of day in milliseconds since 1970, for time stamps in the log.
         regex_error: Why the regular expression in a ConsumerGroupHeartbeat is invalid (K50);
-            None: it is valid, or there is none. Only the shell knows RE2.
+            None: it is valid, or there is none. Only the shell has RE2.
     """
 
     token: int
@@ -39,7 +39,7 @@ class RequestArrived(Struct, Generic[R_co], frozen=True, kw_only=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time has passed: the earliest deadline, if it is due, is handled.
+    """Time has passed: handle the earliest deadline if it is due.
 
     One tick handles one deadline. The shell repeats it until `next_deadline()` is in the future.
     """
@@ -48,9 +48,9 @@ class Tick(Struct, frozen=True):
 
 
 class TopicsDeleted(Struct, frozen=True):
-    """Topics were deleted, and with them the positions in them (C61).
+    """Topics were deleted, so their positions are deleted too (C61).
 
-    It writes to the log, so only a shard that has read its log takes it.
+    That writes to the log, so only a loaded shard handles it.
     """
 
     topics: frozenset[str]
@@ -67,7 +67,7 @@ class JobDone(Struct, frozen=True):
 
     Attributes:
         token: The job's number.
-        group_id: The group it was for.
+        group_id: The job's group.
         result: Its result.
         wall_ms: Time of day in milliseconds since 1970.
     """
@@ -103,12 +103,12 @@ ShardEvent: TypeAlias = (
 )
 
 
-# Deadlines. Each is both the key in `Deadlines` and the event that fires; `kind` keeps two of the
-# same group and member apart, because tuples compare by value alone.
+# Deadlines. Each is both the key in `Deadlines` and the event that fires; `kind` distinguishes two
+# of the same group and member, because tuples compare by value.
 
 
 class SessionExpired(NamedTuple):
-    """A member did not send a heartbeat in time; or its first join was parked for too long."""
+    """A member did not send a heartbeat in time, or its first join was parked for too long."""
 
     group_id: str
     member_id: str
@@ -116,7 +116,7 @@ class SessionExpired(NamedTuple):
 
 
 class PendingExpired(NamedTuple):
-    """A client that was given a member id did not join with it in time (KIP-394)."""
+    """A client did not join in time with the id that it was given (KIP-394)."""
 
     group_id: str
     member_id: str
@@ -124,7 +124,7 @@ class PendingExpired(NamedTuple):
 
 
 class JoinExpired(NamedTuple):
-    """The time for members to join again is over."""
+    """The time for members to rejoin is over."""
 
     group_id: str
     kind: str = "join"
@@ -138,7 +138,7 @@ class InitialDelayExpired(NamedTuple):
 
 
 class SyncExpired(NamedTuple):
-    """The time for members to ask for the assignment is over."""
+    """The time for members to send SyncGroup is over."""
 
     group_id: str
     kind: str = "sync"
@@ -161,7 +161,7 @@ class ConsumerRebalanceExpired(NamedTuple):
 
 
 class ConsumerJoinExpired(NamedTuple):
-    """A classic member of a consumer group was asked to join again and did not (K46)."""
+    """A classic member of a consumer group was asked to rejoin and did not (K46)."""
 
     group_id: str
     member_id: str
@@ -169,7 +169,7 @@ class ConsumerJoinExpired(NamedTuple):
 
 
 class ConsumerSyncExpired(NamedTuple):
-    """A classic member of a consumer group joined, but did not ask for its assignment (K46)."""
+    """A classic member of a consumer group joined, but did not send SyncGroup (K46)."""
 
     group_id: str
     member_id: str
@@ -182,16 +182,16 @@ ConsumerDeadline: TypeAlias = (
 
 
 class ConsumerAssignmentExpired(NamedTuple):
-    """The member that was asked for an assignment has not made it in time (K61)."""
+    """A member did not compute the requested assignment in time (K61)."""
 
     group_id: str
     kind: str = "consumer assignment"
 
 
 class RetentionCheckDue(NamedTuple):
-    """Stored positions, and unused groups, may have become too old to keep (KIP-211).
+    """The time to check for expired positions and unused groups (KIP-211).
 
-    As a deadline it is the shard's and names no group; each group is then asked by itself.
+    The deadline belongs to the shard and names no group; the event is then run on each group.
     """
 
     group_id: str = ""

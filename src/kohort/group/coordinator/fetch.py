@@ -1,4 +1,4 @@
-"""OffsetFetch: the positions of one group, or since version 8 of several (C55, KIP-709)."""
+"""OffsetFetch: the positions of one group or, since version 8, of several (C55, KIP-709)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kohort.wire.messages.offsets import (
     OffsetFetchResponseTopics,
 )
 
-# C55: an answer without any position is like any other.
+# C55: an answer without positions has no special form.
 _NOTHING = StoredOffset(-1, -1, "", -1)
 _SEVERAL_SINCE = 8
 
@@ -39,13 +39,13 @@ def fetch(
     version: int,
     errors: Mapping[str, ErrorCode] | None = None,
 ) -> OffsetFetchResponse:
-    """Return the requested positions; null topics request all that are stored.
+    """Return the requested positions; null topics request all stored ones.
 
     Args:
         log: Log state.
         request: The request.
         version: Its version.
-        errors: Groups whose positions the sender must not see, and why (K37).
+        errors: The errors of groups whose positions the sender must not see (K37).
     """
     if version >= _SEVERAL_SINCE:
         refused = errors or {}
@@ -100,7 +100,7 @@ def _asked(
 def _found(
     offsets: Offsets, unstable: PendingOffsets, partition: TopicPartition
 ) -> tuple[StoredOffset, ErrorCode]:
-    """Return a position, or that an open transaction will decide it (KIP-447)."""
+    """Return a position, or the error that an open transaction holds it (KIP-447)."""
     if partition in unstable:
         return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
     return offsets.get(partition, _NOTHING), ErrorCode.NONE

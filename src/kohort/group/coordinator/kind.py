@@ -1,7 +1,7 @@
-"""The interfaces of a kind of group and of a group: all that the rest of the package knows.
+"""The interfaces of a kind of group and of a group, which the rest of the package uses.
 
-The kinds are listed in `kinds`, and `dispatch` puts each request to the right one. A new kind is a
-folder with a `Kind` in it, and a line in that list.
+`kinds` lists the kinds, and `dispatch` routes each request to one of them. A new kind needs a
+folder with a `Kind`, and a line in that list.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from kohort.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from kohort.wire.messages.txn_requests import TxnOffsetCommitRequest
 
 Serve: TypeAlias = Callable[[ShardDecision, str, object], None]
-"""Puts a request (`RequestArrived`) or a deadline to the group with an id."""
+"""Runs a request (`RequestArrived`) or a deadline on the group with an id."""
 
 Answer: TypeAlias = Callable[[ShardDecision, RequestArrived[Message]], None]
 """Answers a request that is not for one group."""
 
 Hear: TypeAlias = Callable[[ShardDecision, object], None]
-"""Takes an event of the shard."""
+"""Handles an event of the shard."""
 
 
 class Fold(Protocol):
-    """Adds a record to the log state. A tombstone for an unknown key is legal (B2)."""
+    """Applies a record to the log state. A tombstone for an unknown key is legal (B2)."""
 
     def __call__(self, log: L, record: GroupRecord) -> L:
         """Return the log state after the record."""
 
 
 class Api(NamedTuple):
-    """A request of the protocol of one kind, for one group.
+    """A request type of one kind's protocol, for one group.
 
     Attributes:
-        check: Why it is refused regardless of its group, None when it is not.
-        elsewhere: The answer where the group is of a kind that does not serve it.
+        check: Returns the error for a request that no group can accept, else None.
+        elsewhere: Returns the answer if the group's kind does not serve the request.
     """
 
     check: Callable[[RequestArrived[Message]], ErrorCode | None]
@@ -64,22 +64,22 @@ class Group(Protocol):
     def commit_error(
         self, commit: RequestArrived[OffsetCommitRequest], topics: TopicsImage
     ) -> ErrorCode | None:
-        """Return why a commit is refused, None when it is stored."""
+        """Return the error for a commit, None to store it."""
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
-        """Return why a commit in a transaction is refused, None when it is stored (C53)."""
+        """Return the error for a commit in a transaction, None to store it (C53)."""
 
     def fetch_error(self, request: OffsetFetchRequestGroup) -> ErrorCode | None:
-        """Return why positions are withheld, None when they are not."""
+        """Return the error for a fetch of positions, None to answer it."""
 
     def deletion_error(self) -> ErrorCode | None:
-        """Return why the group cannot be deleted, None when it can."""
+        """Return the error for deleting the group, None to delete it."""
 
     def offset_deletion_error(self) -> ErrorCode | None:
-        """Return why no position can be deleted, None when those of unread topics can."""
+        """Return the error for deleting positions, None to delete those of unread topics."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether a member reads a topic, or may: its positions then stay."""
+        """Return whether a member reads or may read a topic, so that its positions stay."""
 
     @property
     def may_expire(self) -> bool:
@@ -89,10 +89,10 @@ class Group(Protocol):
         """Return the time of day when the last member left; None: count from each commit."""
 
     def is_in(self, log: GroupLog) -> bool:
-        """Return whether the log has more of it than positions."""
+        """Return whether the log has the group, and not only its positions."""
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
-        """Return the records that forget the group, without its positions."""
+        """Return the records that delete the group, without its positions."""
 
     def described(self, log: GroupLog, version: int) -> DescribedGroup:
         """Return its description for a version of DescribeGroups."""
@@ -102,10 +102,10 @@ class Group(Protocol):
 
 
 class Kind(Protocol):
-    """A kind of group: one group protocol, seen from the coordinator.
+    """A kind of group: the coordinator's side of one group protocol.
 
-    A group may change from one kind to another; `migration` handles that, and is
-    the only package that knows two kinds.
+    A group can be converted from one kind to another. The package `migration` does that, and only
+    it depends on two kinds.
     """
 
     @property
@@ -114,7 +114,7 @@ class Kind(Protocol):
 
     @property
     def apis(self) -> Mapping[type[Message], Api]:
-        """Return the requests of its protocol; without a group, they go to this kind."""
+        """Return the requests of its protocol; if the group is missing, they go to this kind."""
 
     @property
     def serves(self) -> Mapping[type[object], Serve]:
@@ -133,7 +133,7 @@ class Kind(Protocol):
         """Return the records that it reads, by the class of their key."""
 
     def lives(self, session: SessionState, group_id: str) -> bool:
-        """Return whether the session has a group of this kind; then no other kind has it."""
+        """Return whether the session has this group, which then belongs to no other kind."""
 
     def has(self, session: SessionState, log: GroupLog, group_id: str) -> bool:
         """Return whether a group is of this kind."""
@@ -142,7 +142,7 @@ class Kind(Protocol):
         """Return the ids of its groups."""
 
     def group(self, session: SessionState, log: GroupLog, group_id: str) -> Group:
-        """Return a group; if there is none, one in the state of a missing group."""
+        """Return a group; a missing one is in the kind's state for missing groups."""
 
     def load(self, shard: ShardDecision, group_id: str, event: LoadFinished) -> None:
         """Restore a group that is in the log (C72)."""

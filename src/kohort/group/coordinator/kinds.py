@@ -1,4 +1,4 @@
-"""The kinds of group: the one place that lists them, and finds the kind of a group."""
+"""The list of the kinds of group, and the look-up of a group's kind."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ class Kinds:
     """Kinds of group, with the requests that each serves in one table.
 
     Args:
-        kinds: The kinds. A group without a protocol, of nothing but positions, is of the first one;
-            where a log knows a group of two kinds, which no coordinator writes, the later one has
-            it.
+        kinds: The kinds. A group that only has positions belongs to the first. If a log has one
+            group under two kinds, which no coordinator writes, it belongs to the later one.
         between: The functions for requests of one kind to a group of another, by API and kind.
     """
 
@@ -48,7 +47,7 @@ class Kinds:
 
     @contextmanager
     def also(self, kind: Kind) -> Iterator[None]:
-        """Add a kind for a while, as a test of a new one does."""
+        """Add a kind temporarily, as in a test of a new one."""
         before = self.all
         self._list((*before, kind))
         try:
@@ -59,9 +58,9 @@ class Kinds:
     def serving(
         self, session: SessionState, log: GroupLog, group_id: str, trigger: type[object]
     ) -> Serve | None:
-        """Return the function for a request or a deadline of a group; None: its kind has none.
+        """Return the function for a group's request or deadline; None: its kind has none.
 
-        The kind of the request is asked first, for most requests are of the group's own kind.
+        The request's kind is tried first, because it is usually the group's kind.
         """
         owner = self._owners.get(trigger, self.all[0])
         if owner.lives(session, group_id):
@@ -72,7 +71,7 @@ class Kinds:
     def of(
         self, session: SessionState, log: GroupLog, group_id: str, otherwise: Kind | None = None
     ) -> Kind:
-        """Return the kind of a group; for a missing one another kind, or the first."""
+        """Return the kind of a group; for a missing one, the given kind or the first."""
         for kind in self._latest_first:
             if kind.has(session, log, group_id):
                 return kind
@@ -83,11 +82,11 @@ class Kinds:
         return (trigger, kind.name) in self._cells
 
     def group(self, session: SessionState, log: GroupLog, group_id: str) -> Group:
-        """Return a group of any kind; if there is none, one in the state of a missing group."""
+        """Return a group of any kind; a missing one is in its kind's state for missing groups."""
         return self.of(session, log, group_id).group(session, log, group_id)
 
     def ids(self, session: SessionState, log: GroupLog) -> list[str]:
-        """Return the ids of all groups; a name that only has positions is a group, too (C50)."""
+        """Return the ids of all groups, including those that only have positions (C50)."""
         ids = {*log.offsets, *log.pending}
         return sorted(ids.union(*(kind.ids(session, log) for kind in self.all)))
 
@@ -95,7 +94,7 @@ class Kinds:
         """Return the log state after one more record.
 
         Raises:
-            KeyError: No kind knows such a record.
+            KeyError: No kind reads such records.
         """
         return self._folds[type(record.key)](log, record)
 

@@ -1,7 +1,6 @@
-"""The life of a shard, and whether it may answer: Down, Catch-up, Ready (C3, C72-C74).
+"""The lifecycle of a shard: Down, Catch-up, Ready (C3, C72-C74).
 
-A shard that was down, or whose log refused a write, is not repaired: it is discarded, and a new
-one reads the log.
+A shard that went down, or whose log refused a write, is discarded, and a new one reads the log.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _RETENTION_CHECK = RetentionCheckDue()
 
 
 def start_catch_up(decision: ShardDecision, _event: LoadStarted) -> None:
-    """From here on the shard's records are applied, oldest first."""
+    """Enter Catch-up, in which the shard's records are applied, oldest first."""
     decision.session = replace(decision.session, lifecycle=CATCH_UP)
 
 
@@ -49,13 +48,13 @@ def become_ready(decision: ShardDecision, event: LoadFinished) -> None:
 
 
 def answer(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """Answer, and ensure that stored positions will be checked again later (C60)."""
+    """Answer, and schedule the next retention check if positions are stored (C60)."""
     dispatch.answer(decision, arrived)
     watch_retention(decision)
 
 
 def watch_retention(decision: ShardDecision) -> None:
-    """C60: start the clock as soon as anything is stored that can expire."""
+    """C60: schedule a retention check as soon as the log has something that can expire."""
     if decision.session.deadlines.get(_RETENTION_CHECK) is None and _holds_something(decision):
         at = decision.now + decision.config.offsets_retention_check_interval_ms
         deadlines = decision.session.deadlines.set(_RETENTION_CHECK, at)
@@ -79,12 +78,12 @@ def go_down(decision: ShardDecision, event: Unload) -> None:
 
 
 def refuse_down(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C3: another broker coordinates this group."""
+    """C3: refuse a request, because another broker coordinates this group."""
     dispatch.refuse_all(decision, arrived, ErrorCode.NOT_COORDINATOR)
 
 
 def refuse_loading(decision: ShardDecision, arrived: RequestArrived[Message]) -> None:
-    """C3: the shard is loading; the client retries."""
+    """C3: refuse a request while the shard is loading; the client retries."""
     dispatch.refuse_all(decision, arrived, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -114,14 +113,14 @@ def let_expire(decision: ShardDecision, tick: Tick) -> None:
 
 
 def check_retention(decision: ShardDecision) -> None:
-    """C60: let each group drop old positions, and check again after the interval."""
+    """C60: delete each group's expired positions, and schedule the next check."""
     for group_id in KINDS.ids(decision.session, decision.log):
         dispatch.run_group(decision, group_id, RetentionCheckDue, RetentionCheckDue(group_id))
     watch_retention(decision)
 
 
 def forget_topics(decision: ShardDecision, deleted: TopicsDeleted) -> None:
-    """C61: drop positions in a deleted topic, even if a topic of that name is created again."""
+    """C61: delete positions in a deleted topic, even if a topic of that name exists again."""
     log = decision.log
     for group_id in sorted({*log.offsets, *log.pending}):
         for partition in log.known_offsets_of(group_id):
@@ -144,7 +143,7 @@ ROWS: tuple[Row[Lifecycle, ShardDecision], ...] = (
     row(CATCH_UP, _ARRIVED, accept_blindly, when=is_heartbeat, rule="C44"),
     row(CATCH_UP, _ARRIVED, refuse_loading, rule="C3 C45"),
     row(READY, _ARRIVED, answer, rule="C60"),
-    # A shard that is down has neither deadlines nor jobs: none of these is due or awaited.
+    # A shard that is down has no deadlines or jobs, so these events cannot occur.
     row(ANY, Tick, let_expire),
     row(ANY, DraftJobDone, dispatch.hear, rule="D5"),
     row(ANY, JobDone, dispatch.hear, rule="K11 K50"),

@@ -1,4 +1,4 @@
-"""For each request of the group APIs, the response that carries only an error."""
+"""For each request of the group APIs, the response with only an error."""
 
 from __future__ import annotations
 
@@ -98,20 +98,20 @@ def refused_with(code: ErrorCode) -> Callable[[RequestArrived[Message]], Message
 
 
 def needs_group_id(arrived: RequestArrived[Message]) -> ErrorCode | None:
-    """C4: the membership APIs, and OffsetDelete, need a group id."""
+    """C4: return whether a request needs a group id: membership APIs and OffsetDelete do."""
     group_id = arrived.request.group_id  # type: ignore[attr-defined]  # see `group_id_of`
     return None if group_id else ErrorCode.INVALID_GROUP_ID
 
 
 def group_id_of(arrived: RequestArrived[Message]) -> str:
-    """Return the group that a request is for, of those requests that are for one group."""
+    """Return the group of a request for one group."""
     return arrived.request.group_id  # type: ignore[attr-defined,no-any-return]  # it is for one group
 
 
 def join_refused(
     request: JoinGroupRequest, version: int, code: ErrorCode, member_id: str | None = None
 ) -> JoinGroupResponse:
-    """Refuse a join; `member_id` where the answer names another than the request does."""
+    """Refuse a join; `member_id` is the id in the answer if it differs from the request's."""
     return JoinGroupResponse(
         error_code=code,
         protocol_name=None if version >= 7 else "",
@@ -127,7 +127,7 @@ def sync_refused(code: ErrorCode) -> SyncGroupResponse:
 
 
 def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """Refuse a commit: every partition carries the error, since the answer has no other place."""
+    """Refuse a commit with the error in every partition: the answer has no other field for it."""
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(
@@ -199,7 +199,7 @@ def _consumer_describe_refused(
 def consumer_describe_failed(
     group_id: str, code: ErrorCode, message: str | None = None
 ) -> DescribedConsumerGroup:
-    """Return the description of a consumer group that has only an error."""
+    """Return the description of a consumer group with only an error."""
     return DescribedConsumerGroup(
         error_code=code,
         error_message=clipped(message),
@@ -213,7 +213,7 @@ def consumer_describe_failed(
 
 
 def not_found(group_id: str, version: int, message: str) -> DescribedGroup:
-    """Return the DescribeGroups entry of a missing group, or of one that is not classic."""
+    """Return the DescribeGroups entry of a missing or non-classic group."""
     newer = version >= _NOT_FOUND_SINCE
     return DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.NONE,
@@ -263,7 +263,7 @@ def _alter_refused(
 
 
 def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    """Refuse a commit in a transaction: every partition carries the error."""
+    """Refuse a commit in a transaction with the error in every partition."""
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(
@@ -311,11 +311,11 @@ _REFUSALS: dict[type[Message], _Refusal] = {
     ),
     DeleteGroupsRequest: cast("_Refusal", _delete_refused),
     IncrementalAlterConfigsRequest: cast("_Refusal", _alter_refused),
-    # C59: a shard that is not loaded has no groups to list, which is no error.
+    # C59: a shard that is not loaded lists no groups, without an error.
     ListGroupsRequest: lambda _request, _version, _code: ListGroupsResponse(
         error_code=ErrorCode.NONE, groups=()
     ),
 }
 
 REFUSABLE = frozenset(_REFUSALS) - {ListGroupsRequest}
-"""The requests of the group APIs that have an answer which is an error."""
+"""The requests of the group APIs whose answers can report an error."""

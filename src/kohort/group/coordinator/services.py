@@ -1,7 +1,7 @@
 """The services that all kinds of group share: store, delete and expire positions, delete groups.
 
-The group decides whether they are allowed (`kind.Group`). The functions are rows of a table
-where a kind has one; `answer` puts two of them together for a kind that has none.
+The group decides whether they are allowed (`kind.Group`). Kinds with a table use the functions as
+rows; `answer` combines two of them for a kind without a table.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def answer(
 
 
 def commit_error(decision: GroupDecision, commit: Commit) -> ErrorCode | None:
-    """Return why a commit is refused: its sender is no member, or may have lost the partitions."""
+    """Return the error for a commit by a non-member, or one that may have lost partitions."""
     return decision.existing.commit_error(commit, decision.topics)
 
 
@@ -131,7 +131,7 @@ Entry: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartitio
 
 
 def _metadata_error(entry: Entry, most: int) -> ErrorCode:
-    """C52: despite the setting's name, Kafka counts the characters of a Java string."""
+    """C52: check the metadata's length in characters of a Java string, as Kafka does."""
     metadata = entry.committed_metadata or ""
     if len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * most:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -189,14 +189,14 @@ def pending_commit(
 
 
 def deletion_error(decision: GroupDecision, _deletion: Delete) -> ErrorCode | None:
-    """Return why a group cannot be deleted: it is in use, or does not exist (KIP-229)."""
+    """Return the error for deleting a group that is in use or does not exist (KIP-229)."""
     return decision.existing.deletion_error()
 
 
 def delete(decision: GroupDecision, deletion: Delete) -> None:
-    """Delete the positions and the group; its name is free for any protocol.
+    """Delete the positions and the group; its id is then free for any protocol.
 
-    The request names this group only: `dispatch` puts the answers for several together.
+    The request names only this group: `dispatch` merges the answers for several.
     """
     group_id = decision.existing.group_id
     decision.records += [
@@ -218,14 +218,14 @@ def _end(decision: GroupDecision, group_id: str) -> None:
 
 
 def offset_deletion_error(decision: GroupDecision, _deletion: OffsetDelete) -> ErrorCode | None:
-    """Return why no position of a group can be deleted: unknown id, or unknown subscriptions."""
+    """Return the error if no position can be deleted: unknown group or subscriptions."""
     return decision.existing.offset_deletion_error()
 
 
 def delete_offsets(decision: GroupDecision, deletion: OffsetDelete) -> None:
     """Delete positions in topics that no member subscribes to (KIP-496).
 
-    A position that was never stored is no error.
+    A position that was never stored is not an error.
     """
     group = decision.existing
     stored = decision.log.known_offsets_of(group.group_id)
@@ -258,9 +258,9 @@ def _deleted(topic: OffsetDeleteRequestTopic, is_read: bool) -> OffsetDeleteResp
 
 
 def expire(decision: GroupDecision, _due: RetentionCheckDue) -> None:
-    """C60: delete old positions of topics without readers; with the last one, the group.
+    """C60: delete expired positions of topics without readers, and the group with the last one.
 
-    Without members all count from when the last one went, else each from its commit.
+    Retention counts from when the last member left; with members, from each commit.
     """
     group, log = decision.existing, decision.log
     if not group.may_expire:
@@ -268,7 +268,7 @@ def expire(decision: GroupDecision, _due: RetentionCheckDue) -> None:
     since_ms, kept = group.unused_since(log), group.group_id in log.pending
     pending = log.pending_of(group.group_id)
     for partition, stored in sorted(log.offsets_of(group.group_id).items()):
-        if partition in pending:  # C54: its transaction decides about it.
+        if partition in pending:  # C54: the open transaction decides this position.
             continue
         if not group.is_subscribed_to(partition.topic) and _is_expired(decision, stored, since_ms):
             decision.records.append(offset_tombstone(group.group_id, partition))
@@ -281,7 +281,7 @@ def expire(decision: GroupDecision, _due: RetentionCheckDue) -> None:
 
 
 def _is_expired(decision: GroupDecision, stored: StoredOffset, since_ms: int | None) -> bool:
-    """Return whether a position has expired. An old client may have set another time."""
+    """Return whether a position has expired; old clients may have set their own expiry."""
     if stored.expire_timestamp >= 0:
         return decision.wall_ms >= stored.expire_timestamp
     counted_from_ms = stored.commit_timestamp if since_ms is None else since_ms
@@ -292,7 +292,7 @@ def _is_expired(decision: GroupDecision, stored: StoredOffset, since_ms: int | N
 
 
 def leavers(leaving: Leave) -> tuple[MemberIdentity, ...]:
-    """Return the members that leave; before version 3, only one."""
+    """Return the leaving members; before version 3 there is only one."""
     if leaving.version >= _SEVERAL_SINCE:
         return leaving.request.members
     return (MemberIdentity(member_id=leaving.request.member_id),)
@@ -301,7 +301,7 @@ def leavers(leaving: Leave) -> tuple[MemberIdentity, ...]:
 def answer_leave(
     decision: GroupDecision, leave: Leave, results: Sequence[tuple[MemberIdentity, ErrorCode]]
 ) -> None:
-    """Report the result for each; before version 3 the one member's error is the answer's."""
+    """Report each member's result; before version 3, the only one is the answer's error."""
     if leave.version >= _SEVERAL_SINCE:
         members = tuple(
             MemberResponse(

@@ -1,6 +1,6 @@
-"""Session state of a shard: it is not in the log, and is lost with the shard.
+"""The session state of a shard, which is not in the log and is lost with the shard.
 
-And the decision of a shard about one event.
+Also the decision of a shard on one event.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Parked(Struct, frozen=True):
 
 
 class LiveGroup(Struct, frozen=True, kw_only=True):
-    """A group whose members all join at once, in generations: a classic or a draft one.
+    """A group that rebalances in generations: a classic or a draft group.
 
     Attributes:
         group_id: Its id.
         state: Its state.
-        generation: Number of its present generation; grows with each rebalance.
+        generation: Number of its present generation, which grows with each rebalance.
     """
 
     group_id: str
@@ -55,10 +55,10 @@ class SessionState(Struct, frozen=True):
     """Session state of a shard; a value.
 
     Attributes:
-        lifecycle: Whether it may answer.
+        lifecycle: The state of the shard.
         deadlines: The time when each deadline is due.
         topics: The topics of the cluster, as last reported to the shard.
-        parts: The session state of each kind of group; `state.ShardSession` has it by name.
+        parts: The session state of each kind of group; see `state.ShardSession`.
     """
 
     lifecycle: Lifecycle = Lifecycle.DOWN
@@ -73,13 +73,13 @@ class ShardDecision(Struct):
     Attributes:
         config: Settings of the coordinator.
         log: Log state before the event.
-        session: Session state as it will be.
+        session: Session state after the event.
         now: Time of the event in milliseconds.
         wall_ms: Time of day of the event.
         records: Records to append.
-        replies: Answers to release after that.
+        replies: Answers to release once the records are appended.
         observed: Events to report.
-        draft_jobs: Assignments to make for draft groups.
+        draft_jobs: Assignments to compute for draft groups.
         consumer_jobs: Slow work for groups of the consumer protocol.
     """
 

@@ -1,6 +1,6 @@
-"""The whole state of a shard, with each kind's part under its name.
+"""The whole state of a shard, with named access to each kind's part.
 
-The kinds themselves see `GroupLog` and `SessionState`, in which each finds its own part only.
+The kinds themselves use `GroupLog` and `SessionState`, in which each can read only its own part.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LogState(GroupLog, frozen=True):
 
     @property
     def group_configs(self) -> Map[str, GroupConfigs]:
-        """Settings of groups that differ from the broker's; the groups need not exist."""
+        """Return the groups' own settings; the groups need not exist."""
         return CONFIGS.of(self)
 
     def apply(self, record: GroupRecord | TransactionEnd) -> LogState:

@@ -16,10 +16,10 @@ class TopicView(Struct, frozen=True):
     """A topic.
 
     Attributes:
-        topic_id: Its id; a topic that is deleted and recreated gets another.
+        topic_id: Its id; a topic that is deleted and recreated gets a new id.
         partitions: Its number of partitions.
         racks: The racks of the replicas of each partition, in order; empty when no broker
-            reports its rack. With the same racks everywhere all entries should be one object.
+            reports its rack. Entries with equal racks should be one object.
     """
 
     topic_id: uuid.UUID
@@ -28,7 +28,7 @@ class TopicView(Struct, frozen=True):
 
     @classmethod
     def of(cls, topic_id: uuid.UUID, partitions: int, rack: str | None) -> TopicView:
-        """Return a topic whose replicas are all in one rack, or in unknown racks."""
+        """Return a topic whose replicas are all in one rack or in unknown racks."""
         return cls(topic_id, partitions, (frozenset({rack}),) * partitions if rack else ())
 
 
@@ -38,7 +38,7 @@ class TopicsImage(Struct, frozen=True):
     Attributes:
         by_name: The topics.
         names: Name of each topic id.
-        version: Grows with every change.
+        version: Version number, which grows with every change.
         created: The version in which a topic was last created.
     """
 
@@ -67,8 +67,8 @@ class TopicsImage(Struct, frozen=True):
     def metadata_hash(self, names: Iterable[str]) -> int:
         """Return a hash that changes when any of these topics changes (KIP-1101).
 
-        It is Kafka's own hash, so that a group continues undisturbed when another broker takes its
-        log over. Racks are part of it.
+        It is Kafka's own hash, including racks, so that a group continues undisturbed when a Kafka
+        broker takes over its log.
         """
         existing = sorted(name for name in names if name in self.by_name)
         if not existing:
@@ -80,7 +80,7 @@ class TopicsImage(Struct, frozen=True):
 NO_TOPICS = TopicsImage()
 
 
-# Every change of a group's members needs it again; topics rarely change.
+# Cached: every change of a group's members needs the hash, and topics rarely change.
 @lru_cache(maxsize=10_000)
 def _topic_hash(name: str, view: TopicView) -> int:
     """Hash a topic: a magic byte, its id, its name, its partitions; little endian, like hash4j."""
@@ -105,7 +105,7 @@ def _partitions(view: TopicView) -> bytes:
 
 
 def _rack(name: str) -> bytes:
-    """Kafka writes the length of a rack's name before it, and hash4j writes it again after it."""
+    """Encode a rack: Kafka writes its length before the name, and hash4j again after it."""
     return _number(len(name.encode("utf-16-le", "surrogatepass")) // 2) + _text(name)
 
 

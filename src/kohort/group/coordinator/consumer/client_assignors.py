@@ -1,9 +1,9 @@
 """Assignors that run in a member (KIP-848, K60, K61).
 
-When a new epoch needs a target assignment, and all members know an assignor of their own, one of
-them is asked for it in the answer to its heartbeat. It asks back for the group (prepare), computes,
-and sends the result (install). No member waits for it: each continues with the old target.
-Whatever goes wrong, the coordinator's own assignor makes the target instead.
+When a new epoch needs a target assignment and all members share a client-side assignor, the answer
+to one member's heartbeat asks it to compute the target. That member requests the group (prepare),
+computes, and sends the result (install). No member waits: each continues with the old target. If
+any step fails, the coordinator's own assignor computes the target instead.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from kohort.wire.messages.consumer_group import (
     TopicPartitions,
 )
 
-# Beyond this size, writing and reading the messages takes 100 ms and more, which others notice:
-# heartbeats are answered in the same place.
+# Beyond this size, encoding and decoding the messages takes 100 ms and more, which delays other
+# members' heartbeats on the same thread.
 _MOST_MEMBERS_AND_PARTITIONS = 250_000
 
 
@@ -45,10 +45,11 @@ _MOST_MEMBERS_AND_PARTITIONS = 250_000
 
 
 def chosen(decision: ConsumerDecision) -> str | None:
-    """Return the assignor for members to run, None for the coordinator's own.
+    """Return the assignor that a member should run, None for the coordinator's own.
 
-    All members must know it, and one of them must read the metadata of all. As in the classic
-    protocol each member votes for the first such one of its list; equal votes: the first by name.
+    All members must support it, and one must be able to read all members' metadata. As in the
+    classic protocol, each member votes for the first such assignor of its list; a tie goes to the
+    first by name.
     """
     group = decision.existing
     total = len(group.members)
@@ -63,7 +64,7 @@ def chosen(decision: ConsumerDecision) -> str | None:
 
 
 def able(decision: ConsumerDecision, name: str) -> frozenset[str]:
-    """Return the members that may compute: their version range covers all, and none has failed."""
+    """Return the members whose version range covers all others and that have not failed."""
     group = decision.existing
     entries = {member_id: entry_of(member, name) for member_id, member in group.members.items()}
     versions = [entry.version for entry in entries.values()]
@@ -77,7 +78,7 @@ def able(decision: ConsumerDecision, name: str) -> frozenset[str]:
 
 
 def entry_of(member: Member, name: str) -> ClientAssignor:
-    """Return a member's entry for an assignor that it knows."""
+    """Return a member's entry for an assignor that it supports."""
     return next(each for each in member.client_assignors if each.name == name)
 
 
@@ -93,9 +94,9 @@ def _is_too_large(decision: ConsumerDecision) -> bool:
 
 
 def ask(decision: ConsumerDecision) -> bool:
-    """Let a member compute the target for the group's epoch; False: the coordinator has to.
+    """Have a member compute the target for the group's epoch; return False if none can.
 
-    The first capable member whose heartbeat is answered is asked: it is certainly alive.
+    The first capable member to send a heartbeat is asked, because it is alive.
     """
     assignor = chosen(decision)
     if assignor is None:
@@ -107,7 +108,7 @@ def ask(decision: ConsumerDecision) -> bool:
 def should_compute(decision: ConsumerDecision, member: Member) -> bool:
     """Return whether the answer to this member's heartbeat asks it to compute.
 
-    The answers repeat that until the result arrives, because one can be lost.
+    Answers repeat the request until the result arrives, because one can be lost.
     """
     group = decision.existing
     run = decision.session.computing.get(group.group_id)
@@ -131,9 +132,9 @@ def should_compute(decision: ConsumerDecision, member: Member) -> bool:
 
 
 def reconsider(decision: ConsumerDecision) -> None:
-    """Withdraw the request when a member joins that does not know the assignor.
+    """Withdraw the request if a member without the assignor joins.
 
-    A member that has asked for the group may still answer for it as it was, unless it has left.
+    A member that has already fetched the group may still send its result, unless it has left.
     """
     run = decision.session.computing.get(decision.group_id)
     if run is None or run.token or _is_known(decision.existing, run.assignor):
@@ -147,7 +148,7 @@ def _is_known(group: ConsumerGroup, assignor: str) -> bool:
 
 
 def trust_again(decision: ConsumerDecision, member_id: str) -> None:
-    """Allow a member that announces its assignors again to be asked again."""
+    """Allow asking a member again after it announces its assignors again."""
     session, group_id = decision.session, decision.group_id
     failed = session.unreliable.get(group_id, frozenset()) - {member_id}
     if failed:
@@ -157,7 +158,7 @@ def trust_again(decision: ConsumerDecision, member_id: str) -> None:
 
 
 def _note(decision: ConsumerDecision, run: Computation, member: Member | None = None) -> None:
-    """Store the member that computes; its time runs from when it is asked."""
+    """Store the member that computes, and start its timeout if it was asked."""
     timeout_ms = decision.config.group_consumer_client_assignment_timeout_ms
     if member is not None:
         timeout_ms = min(timeout_ms, max(member.rebalance_timeout_ms, 0))
@@ -177,7 +178,7 @@ def forget(decision: ConsumerDecision) -> None:
 
 
 def expire(decision: ConsumerDecision, _expired: ConsumerAssignmentExpired) -> None:
-    """No result in time: the coordinator's assignor makes the target."""
+    """Fall back to the coordinator's assignor: no result arrived in time."""
     run = decision.session.computing.get(decision.group_id)
     if run is not None and not run.token:
         fall_back(decision, run, "no assignment in time")
@@ -186,7 +187,7 @@ def expire(decision: ConsumerDecision, _expired: ConsumerAssignmentExpired) -> N
 def fall_back(
     decision: ConsumerDecision, run: Computation, reason: str, *, blamed: bool = True
 ) -> None:
-    """Let the coordinator's assignor make the target, and do not ask that member again."""
+    """Have the coordinator's assignor compute the target, and do not ask that member again."""
     forget(decision)
     group = decision.group
     if group is None or not group.members:
@@ -219,10 +220,10 @@ def _distrust(decision: ConsumerDecision, group: ConsumerGroup, member_id: str) 
 
 
 def prepare(decision: ConsumerDecision, arrived: Prepare) -> None:
-    """K61: send the member that was asked the input of its assignor.
+    """K61: send the asked member the input of its assignor.
 
     Raises:
-        Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, as the proposal says.
+        Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, as in KIP-848.
     """
     request = arrived.request
     run = _run_of(decision, request.group_id, request.member_id, request.member_epoch)
@@ -247,7 +248,7 @@ def prepare(decision: ConsumerDecision, arrived: Prepare) -> None:
 
 
 def _run_of(decision: ConsumerDecision, group_id: str, member_id: str, epoch: int) -> Computation:
-    """Return the computation that this member was asked for."""
+    """Return the computation for which this member was asked."""
     if not group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID)
     if decision.group is None:
@@ -319,10 +320,10 @@ def _prepared_member(
 
 
 def install(decision: ConsumerDecision, arrived: Install) -> None:
-    """K61: check a member's result in a job.
+    """K61: start a job that checks a member's result.
 
     Raises:
-        Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH; nothing else follows.
+        Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH; no other effect.
     """
     request = arrived.request
     run = _run_of(decision, request.group_id, request.member_id, request.member_epoch)
@@ -357,7 +358,7 @@ def _answer(
 
 
 def check_result(job: InstallJob) -> NewTarget:
-    """Do the job: return the changes, checked against the group as it was sent to the member."""
+    """Run the job: check the result against the group sent to the member; return the changes."""
     group, topics = job.group, job.topics
     try:
         given = _checked(group, topics, job.request.members)
@@ -376,7 +377,7 @@ def check_result(job: InstallJob) -> NewTarget:
 
 
 def installed(decision: ConsumerDecision, token: int, made: NewTarget) -> None:
-    """K61: use the member's result, or make another target if it is invalid."""
+    """K61: use the member's result, or fall back if it is invalid."""
     arrived = decision.session.installing.get(token)
     if arrived is None:
         return
@@ -422,10 +423,10 @@ def _checked(
 
 
 def _take(taken: set[int], topic: TopicPartitions, size: int) -> bool:
-    """Add partitions of one topic to those assigned already; whole sets, for speed.
+    """Add partitions of one topic to the assigned ones, as whole sets for speed.
 
     Returns:
-        Whether none of them was assigned already.
+        Whether all of them were unassigned before.
     """
     numbers = set(topic.partitions)
     if numbers and not (min(numbers) >= 0 and max(numbers) < size):
@@ -440,7 +441,7 @@ def _take(taken: set[int], topic: TopicPartitions, size: int) -> bool:
 def _given_twice(
     topics: TopicsImage, topic: TopicPartitions, members: Iterable[InstalledMember]
 ) -> Refused:
-    """Return a text that names the partition assigned twice, and its members."""
+    """Return a message that names the partition assigned twice and its members."""
     owners: dict[int, list[str]] = {}
     for entry in members:
         for each in entry.topic_partitions:

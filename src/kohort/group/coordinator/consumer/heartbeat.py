@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: join, stay, take and release partitions (K5 to K13).
+"""ConsumerGroupHeartbeat: joining, and taking and releasing partitions (K5 to K13).
 
 A heartbeat that waited for a job continues when the job ends.
 """
@@ -55,7 +55,7 @@ R = TypeVar("R", bound=Message)
 
 
 def answer(decision: ConsumerDecision, arrived: Heartbeat) -> None:
-    """Answer a heartbeat, or let it wait for a target assignment.
+    """Answer a heartbeat, or have it wait for a target assignment.
 
     Raises:
         Refused: The request is refused.
@@ -85,7 +85,7 @@ def _beat(decision: ConsumerDecision, arrived: Heartbeat) -> None:
     if member.classic is not None:
         decision.cancel_timers(
             group.group_id, member.member_id
-        )  # of its time in the other protocol
+        )  # left over from the other protocol
     updated = _updated(member, arrived)
     before = member.assigned
     resubscribed = take_note(decision, member, updated, arrived.regex_error)
@@ -106,10 +106,10 @@ def waits_already(
     before: Owned,
     resubscribed: bool,
 ) -> bool:
-    """K11: a member whose request waits for a target asks again because its connection broke.
+    """K11: replace a waiting request by the same member's new one: its connection broke.
 
-    It now waits with this one. An answer to the earlier one could move the member when it no
-    longer listens, after this one was answered: then it would never learn its partitions.
+    The member no longer reads the answer to the earlier request. If that answer moved the member
+    after the new request was answered, the member would never learn its partitions.
     """
     run = decision.session.targets.get(decision.group_id)
     waiting = run.waiting if run else None
@@ -124,7 +124,7 @@ def waits_already(
 
 
 def _overtaken(waiting: Waiting) -> ConsumerGroupHeartbeatResponse | JoinGroupResponse:
-    """Return the answer to a request whose sender has asked again."""
+    """Return the answer to a request that the same member's newer one replaces."""
     earlier = waiting.arrived
     if isinstance(earlier.request, JoinGroupRequest):
         return join_refused(earlier.request, earlier.version, ErrorCode.REBALANCE_IN_PROGRESS, "")
@@ -177,12 +177,12 @@ def _or_none(timeout_ms: int) -> int | None:
 def take_note(
     decision: ConsumerDecision, member: Member, updated: Member, regex_error: str | None = None
 ) -> bool:
-    """K10: write the changes, and begin a new epoch if they affect the assignment.
+    """K10: write the member's changes, and begin a new epoch if they affect the assignment.
 
-    As in Kafka a member's rack does not, unless the assignors consider it.
+    As in Kafka, a change of rack does not, unless the assignors consider racks.
 
     Returns:
-        Whether the member subscribes to something else now.
+        Whether the member's subscription has changed.
     """
     group = decision.existing
     group_id = group.group_id
@@ -201,7 +201,7 @@ def take_note(
     if decision.config.group_consumer_rack_aware and updated.rack_id != member.rack_id:
         bump = True
     seen = decision.session.seen.get(group_id)
-    # While an expression is unresolved the group's topics are unknown; they are compared later.
+    # With an unresolved expression, the group's topics are unknown; they are compared later.
     changed = seen != decision.topics.version and not regex.is_unresolved(decision.existing)
     if bump or changed:
         cause = Cause.MEMBER_JOINED if is_new else Cause.SUBSCRIPTION_CHANGED
@@ -211,7 +211,7 @@ def take_note(
 
 
 def _refresh_metadata(decision: ConsumerDecision, bump: bool, cause: Cause, member_id: str) -> None:
-    """K10, K14: compare the group's topics with the cluster; a change begins a new epoch, too."""
+    """K10, K14: compare the group's topics with the cluster; begin a new epoch on a change."""
     group = decision.existing
     value = decision.topics.metadata_hash(group.topics)
     if bump:
@@ -234,7 +234,7 @@ def reconcile_and_reply(
     before: Owned,
     resubscribed: bool,
 ) -> None:
-    """K12, K13: let the member take its next step, and send its partitions if they changed."""
+    """K12, K13: move the member one step, and send its partitions if they changed."""
     request = arrived.request
     member = reconcile(decision, member, reported(request), resubscribed=resubscribed)
     decision.start_session(member.member_id)
@@ -254,9 +254,9 @@ def reconcile_and_reply(
 def reconcile(
     decision: ConsumerDecision, member: Member, said: Reported, *, resubscribed: bool
 ) -> Member:
-    """K12: write the member's next step; return the member after it.
+    """K12: write the member's next step, and return the member after it.
 
-    A classic member has no rebalance timeout here: it has to join again, in time (K46).
+    A classic member has no rebalance timeout here: it has a deadline to rejoin instead (K46).
     """
     group = decision.existing
     if not resubscribed and member.is_reconciled_to(group.assignment_epoch):
@@ -284,7 +284,7 @@ def _goal(decision: ConsumerDecision, member: Member) -> Goal:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """K13: return whether the request is a full one, because the member joins or starts over."""
+    """K13: return whether the request is a full one: the member joins or restarts."""
     if request.member_epoch == validate.JOIN_EPOCH:
         return True
     subscription = request.subscribed_topic_names, request.subscribed_topic_regex
@@ -305,7 +305,7 @@ def _assignment(owned: Owned) -> Assignment:
 
 
 def reported(request: ConsumerGroupHeartbeatRequest) -> Reported:
-    """Return the partitions that the sender reports, None if it does not report any."""
+    """Return the partitions that the sender reports, None without a report."""
     if request.topic_partitions is None:
         return None
     owned: dict[uuid.UUID, tuple[int, ...]] = {}
@@ -315,7 +315,7 @@ def reported(request: ConsumerGroupHeartbeatRequest) -> Reported:
 
 
 def _heartbeat_failed(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
-    """Return the answer that carries only an error."""
+    """Return the answer with only an error."""
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
 
 
@@ -327,7 +327,7 @@ def attempt(
     arrived: RequestArrived[R],
     work: Callable[[ConsumerDecision, RequestArrived[R]], None],
 ) -> ConsumerDecision:
-    """Run a function for a request; if it is refused, the error is the only effect."""
+    """Run a function for a request; if it raises `Refused`, the error is the only effect."""
     trial = decision.copy()
     try:
         work(trial, arrived)
@@ -339,12 +339,12 @@ def attempt(
 
 
 def failed(arrived: RequestArrived[R], code: ErrorCode, message: str | None = None) -> Message:
-    """Return the answer to a request that carries only an error."""
+    """Return the answer to a request, with only an error."""
     if isinstance(arrived.request, ConsumerGroupHeartbeatRequest):
         return _heartbeat_failed(code, message)
     if isinstance(arrived.request, JoinGroupRequest):
-        # Unlike a classic group's answer this one does not name the member (K45); one that Kafka
-        # gives before it reads the group does.
+        # Unlike a classic group's answer, this one does not name the member (K45), except when
+        # Kafka sends it before it reads the group.
         named = None if code is ErrorCode.INVALID_SESSION_TIMEOUT else ""
         return join_refused(arrived.request, arrived.version, code, named)
     response = refuse(cast("Request[Message]", arrived.request), arrived.version, code)
@@ -377,10 +377,10 @@ def _target_made(decision: ConsumerDecision, token: int, made: NewTarget) -> Con
 
 
 def _resume(decision: ConsumerDecision, waiting: Waiting, made: NewTarget) -> None:
-    """K12: the heartbeat continues where it stopped, if its member still exists.
+    """K12: continue the waiting heartbeat, if its member still exists.
 
-    A static member that announced its return (K32) does not, and must not be brought back by
-    it sent before: its successor would be refused.
+    A static member that announced its return (K32) counts as gone. An older heartbeat must not
+    bring it back, because its successor would be refused.
     """
     if made.error is not None:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, made.error)

@@ -1,9 +1,8 @@
-"""Members that leave, and static members, which may return (K30 to K32).
+"""Departures of members, and the return of static members (K30 to K32).
 
-Members leave on request, by an administrator, or after a timeout. Static members are the opposite
-of those of the classic protocol (KIP-345 as adapted by KIP-848): there a newcomer drives the old
-holder of its instance id out, here the holder stays and the newcomer is refused, unless the holder
-announced its return.
+Members leave on their own request, on an administrator's, or after a timeout. Static members work
+differently from the classic protocol (KIP-345 as adapted by KIP-848). There, a newcomer replaces
+the holder of its instance id. Here, the newcomer is refused unless the holder announced its return.
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ def leave(decision: ConsumerDecision, arrived: Heartbeat) -> None:
 
 
 def _leave_for_a_while(decision: ConsumerDecision, member: Member) -> None:
-    """K31: no partition moves; if it does not return before its session ends, it is removed then.
+    """K31: keep a static member's partitions until it returns or its session ends.
 
-    Its partitions count as assigned in epoch 0 from now on, because it returns with another id
+    Its partitions now count as assigned in epoch 0, because it returns with another member id
     (KIP-1251).
     """
     decision.cancel_rebalance(member.member_id)
@@ -85,7 +84,7 @@ def _since_ever(owned: Owned) -> Owned:
 def remove(decision: ConsumerDecision, members: Collection[Member], cause: Cause) -> None:
     """K31: remove members, and begin a new epoch for the others.
 
-    Or a generation, if only classic members stay (K47).
+    If only classic members remain, convert the group instead (K47).
     """
     if decision.passage.after_leaving(decision, members, cause):
         return
@@ -95,7 +94,7 @@ def remove(decision: ConsumerDecision, members: Collection[Member], cause: Cause
         decision.cancel_timers(group.group_id, member.member_id)
         decision.say_left(member.member_id, cause)
     _forget_regexes(decision, group, members)
-    # A group that has only these members in the log still continues its epochs.
+    # The log still needs the epoch of a group that has only these members.
     decision.group = decision.group or ConsumerGroup(group_id=group.group_id)
     decision.bump_epoch(cause, next(iter(members)).member_id)
 
@@ -103,7 +102,7 @@ def remove(decision: ConsumerDecision, members: Collection[Member], cause: Cause
 def _forget_regexes(
     decision: ConsumerDecision, before: ConsumerGroup, members: Collection[Member]
 ) -> None:
-    """K50: no member has these expressions any more."""
+    """K50: delete expressions that no member has any more."""
     for regex in sorted({member.regex for member in members if member.regex}):
         if decision.group is None or regex not in decision.group.regex_subscribers:
             decision.write([regex_tombstone(before.group_id, regex)])
@@ -118,7 +117,7 @@ _CAUSES = {
 
 
 def expire(decision: ConsumerDecision, expired: ConsumerDeadline) -> None:
-    """K30, K46: a member was silent, or too slow to do as it was asked."""
+    """K30, K46: remove a member that was silent, or too slow to release partitions or rejoin."""
     member = decision.group.members.get(expired.member_id) if decision.group else None
     if member is not None:
         remove(decision, [member], _CAUSES[type(expired)])
@@ -160,7 +159,7 @@ def identified(
     """Return the static member that sent the request: new, returning, or present.
 
     Raises:
-        Refused: The instance id is another's, or not known.
+        Refused: The instance id belongs to another member, or is unknown.
     """
     request = arrived.request
     instance_id = request.instance_id or ""
@@ -199,7 +198,7 @@ def held_by(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
 
 
 def replaced(decision: ConsumerDecision, old: Member, member_id: str) -> Member:
-    """K32: the new member takes over the old one's place and partitions; no new epoch begins."""
+    """K32: give the new member the old one's place and partitions, without a new epoch."""
     group_id = decision.existing.group_id
     target = decision.existing.target_of(old.member_id)
     word = decision.existing.words.get(old.member_id)

@@ -71,7 +71,7 @@ def next_step(member: Member, goal: Goal, reported: Reported, resubscribed: bool
 
 
 def _still_has(reported: Reported, partitions: Owned) -> bool:
-    """K23: return whether it still has partitions to give up; without a report, assume so."""
+    """K23: return whether a member still has some of the partitions; without a report, True."""
     if reported is None:
         return True
     return any(

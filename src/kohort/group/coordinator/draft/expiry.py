@@ -1,4 +1,4 @@
-"""Expired deadlines (D12, D13), changed topics (D14), and a shard that loads or unloads."""
+"""Expired deadlines (D12, D13), changed topics (D14), and loading and unloading."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from kohort.group.events import Cause
 
 
 def is_parked(decision: DraftDecision, expired: SessionExpired) -> bool:
-    """Return whether a request of the consumer is parked, which proves that it is alive."""
+    """Return whether a request of the consumer is parked, which shows that it is alive."""
     return expired.member_id in decision.group.joining
 
 
 def spare(_decision: DraftDecision, _expired: SessionExpired) -> None:
-    """Its session starts again when its join is answered."""
+    """Keep the consumer; its session restarts when its join is answered."""
 
 
 def expire_consumer(decision: DraftDecision, expired: SessionExpired) -> None:
-    """D12: the consumer is dead, and its partitions go to the others."""
+    """D12: remove a dead consumer, and rebalance."""
     rebalance.remove(decision, expired.member_id, Cause.SESSION_EXPIRED)
     rebalance.prepare(decision, Cause.SESSION_EXPIRED, expired.member_id)
 
 
 def expire_absent(decision: DraftDecision, expired: SessionExpired) -> None:
-    """D12: it died during the rebalance, which may have waited only for it."""
+    """D12: remove a consumer that died in the rebalance, which may have waited only for it."""
     rebalance.remove(decision, expired.member_id, Cause.SESSION_EXPIRED)
     rebalance.go_on_if_all_joined(decision)
 
@@ -58,18 +58,18 @@ def pass_over(_decision: DraftDecision, _event: object) -> None:
 
 
 def restart_sessions(decision: DraftDecision, _loaded: LoadFinished) -> None:
-    """D2, D12: the last heartbeats of the consumers are unknown: count from now."""
+    """D2, D12: start all sessions now, because the last heartbeats are unknown."""
     for consumer in decision.group.sorted_consumers():
         rebalance.restart_session(decision, consumer)
 
 
 def restart_and_call(decision: DraftDecision, loaded: LoadFinished) -> None:
-    """D14: a topic has changed while the group had no coordinator."""
+    """D14: restart sessions and rebalance: a topic changed while there was no coordinator."""
     restart_sessions(decision, loaded)
     call_everybody(decision, loaded)
 
 
 def release(decision: DraftDecision, _unload: Unload) -> None:
-    """D1: answer parked requests: another broker is the coordinator now."""
+    """D1: answer parked requests, because another broker is the coordinator now."""
     rebalance.answer_all(decision, ErrorCode.NOT_COORDINATOR)
     decision.enter(DraftState.NONE)

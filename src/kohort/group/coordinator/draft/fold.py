@@ -1,7 +1,7 @@
 """Draft groups in the log: their values and records (D15).
 
 The design kept a group in ZooKeeper. Here it is one record, written when the group becomes steady
-and when its last consumer has left: the next coordinator continues from there.
+and when its last consumer leaves, so that the next coordinator can continue.
 """
 
 from __future__ import annotations

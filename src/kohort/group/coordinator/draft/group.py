@@ -1,7 +1,7 @@
-"""A draft group while it lives: consumers, parked requests, state. All values.
+"""A live draft group: consumers, parked requests, state. All values.
 
-The consumers' partitions are not part of the live group: they are log state, written with the
-record that makes the group steady.
+The consumers' partitions are log state instead, written with the record that makes the group
+steady.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
     """A consumer of a draft group.
 
     Attributes:
-        consumer_id: Id that the coordinator gave it.
+        consumer_id: Id that the coordinator assigned.
         client_id: From the header of its join.
         host: The host that it reports; part of its id.
         session_timeout_ms: How long it may be silent.
@@ -60,7 +60,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
 
 
 class Newcomer(Struct, frozen=True):
-    """A member that joined without an id; it gets one when the group rebalances."""
+    """A member that joined without an id and gets one when the group rebalances."""
 
     consumer: Consumer
     parked: Parked
@@ -73,9 +73,9 @@ class StoredDraftGroup(Struct, frozen=True):
         generation: Its generation.
         next_sequence: Number in the next consumer id.
         assignor: The assignor that assigned the partitions.
-        topics: How many partitions the topics had at that time.
-        consumers: The consumers by their id.
-        owned: The partitions of each.
+        topics: The topics' partition counts at that time.
+        consumers: The consumers by id.
+        owned: The partitions of each consumer.
     """
 
     generation: int
@@ -110,7 +110,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def all_joined(self) -> bool:
-        """Return whether every consumer of the present generation has joined again."""
+        """Return whether every consumer of the present generation has rejoined."""
         return len(self.joining) == len(self.consumers)
 
     @property
@@ -124,22 +124,22 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         return frozenset(topic for each in self.consumers.values() for topic in each.topics)
 
     def sorted_consumers(self) -> list[Consumer]:
-        """Return the consumers by id: the order of a map differs from process to process."""
+        """Return the consumers in order of id; the order of a map varies between processes."""
         return [consumer for _, consumer in sorted(self.consumers.items())]
 
     def with_consumer(self, consumer: Consumer) -> DraftGroup:
-        """Add a consumer, or replace the one with the same id."""
+        """Return the group with a consumer added, or replaced if the id exists."""
         return replace(self, consumers=self.consumers.set(consumer.consumer_id, consumer))
 
     def without_consumer(self, consumer_id: str) -> DraftGroup:
-        """Remove a consumer."""
+        """Return the group without a consumer."""
         joining = self.joining
         if consumer_id in joining:
             joining = joining.delete(consumer_id)
         return replace(self, consumers=self.consumers.delete(consumer_id), joining=joining)
 
     def park(self, consumer_id: str, parked: Parked) -> DraftGroup:
-        """Keep a consumer's join until all have joined."""
+        """Park a consumer's join until all have joined."""
         return replace(self, joining=self.joining.set(consumer_id, parked))
 
     def with_ids(self) -> DraftGroup:
@@ -157,10 +157,10 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
     def commit_error(
         self, commit: RequestArrived[OffsetCommitRequest], _topics: TopicsImage
     ) -> ErrorCode | None:
-        """D6, D7: a commit needs the id of a consumer that missed no rebalance, in a steady group.
+        """D6, D7: return the error for a commit: it needs a current consumer in a steady group.
 
-        If it has missed one, others may own its partitions now. Without members, a tool may reset
-        the positions.
+        If the consumer missed a rebalance, others may own its partitions now. Without members, a
+        tool may reset the positions.
         """
         request, state = commit.request, self.state
         generation = request.generation_id_or_member_epoch
@@ -172,7 +172,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         return None if current else ErrorCode.ILLEGAL_GENERATION
 
     def transactional_commit_error(self, request: TxnOffsetCommitRequest) -> ErrorCode | None:
-        """The design has no transactions; a named consumer must be current (D6)."""
+        """Return the error for a named consumer that is not current (D6)."""
         if request.generation_id < 0 and not request.member_id:
             return None
         if request.member_id not in self.consumers:
@@ -181,15 +181,15 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
         return None if current else ErrorCode.ILLEGAL_GENERATION
 
     def fetch_error(self, _request: OffsetFetchRequestGroup) -> ErrorCode | None:
-        """Any client may fetch the positions of a draft group."""
+        """Return no error: any client may fetch the positions of a draft group."""
         return None
 
     def deletion_error(self) -> ErrorCode | None:
-        """A group with consumers is in use (KIP-229, which the design does not have)."""
+        """Return the error for a group with consumers (KIP-229, which the design does not have)."""
         return None if self.state is DraftState.NONE else ErrorCode.NON_EMPTY_GROUP
 
     def offset_deletion_error(self) -> ErrorCode | None:
-        """Positions may always be deleted, except in topics that consumers read (KIP-496)."""
+        """Return no error: positions of topics without readers may be deleted (KIP-496)."""
         return None
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -198,7 +198,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
 
     @property
     def may_expire(self) -> bool:
-        """The design has no retention: positions stay until they are deleted."""
+        """Return False: the design has no retention, so positions stay until they are deleted."""
         return False
 
     def unused_since(self, _log: GroupLog) -> int | None:
@@ -241,7 +241,7 @@ class DraftGroup(LiveGroup, frozen=True, kw_only=True):
 
 
 LIVE: GroupsPart[DraftGroup] = GroupsPart("draft")
-"""Groups that have consumers or wait for some."""
+"""Groups with consumers, or waiting for consumers."""
 
 
 def _described(consumer: Consumer, stored: StoredDraftGroup | None) -> DescribedGroupMember:
@@ -257,7 +257,7 @@ def _described(consumer: Consumer, stored: StoredDraftGroup | None) -> Described
 
 
 def loaded_group(group_id: str, stored: StoredDraftGroup) -> DraftGroup:
-    """Return the live group for one in the log: steady if it has consumers."""
+    """Return the live group for a stored one: steady if it has consumers."""
     return DraftGroup(
         group_id=group_id,
         state=DraftState.STEADY if stored.consumers else DraftState.NONE,

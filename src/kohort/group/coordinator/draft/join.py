@@ -1,4 +1,4 @@
-"""JoinGroup (D7-D11), and signs of life: Heartbeat and OffsetCommit (D2, D4, D6)."""
+"""JoinGroup (D7-D11), Heartbeat and OffsetCommit (D2, D4, D6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kohort.wire.messages.draft import (
 Join: TypeAlias = RequestArrived[DraftJoinGroupRequest]
 Heartbeat: TypeAlias = RequestArrived[DraftHeartbeatRequest]
 
-_LONGEST_HOST = 255  # of a DNS name
+_LONGEST_HOST = 255  # the maximum length of a DNS name
 # The maximum length of a string on the wire, minus two hyphens and the sequence.
 _LONGEST_ID = 32_767 - 12
 
@@ -35,7 +35,7 @@ def _parked(join: Join) -> Parked:
 
 
 def session_timeout_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """D12: the session timeout is outside the broker's limits."""
+    """D12: return the error for a session timeout outside the broker's limits."""
     config = decision.config
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     allowed = shortest <= join.request.session_timeout_ms <= longest
@@ -43,7 +43,7 @@ def session_timeout_error(decision: DraftDecision, join: Join) -> ErrorCode | No
 
 
 def form_error(_decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """Return why no group can accept it: it gives no valid id, or no heartbeat would be sent."""
+    """Return the error for a join with an invalid host or heartbeat frequency."""
     request = join.request
     host = request.consumer_host
     length = len(request.group_id.encode()) + len(host.encode())
@@ -52,7 +52,7 @@ def form_error(_decision: DraftDecision, join: Join) -> ErrorCode | None:
 
 
 def identity_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """D3, D11: the named id is not in the group; the others are not disturbed.
+    """D3, D11: return the error for an id that is not in the group; others are not affected.
 
     The sender may join again as a new consumer.
     """
@@ -62,7 +62,7 @@ def identity_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
 
 
 def room_error(decision: DraftDecision, join: Join) -> ErrorCode | None:
-    """There is no room for another member (KIP-389, which the design does not have)."""
+    """Return the error for a full group (KIP-389, which the design does not have)."""
     group = decision.group
     new = not join.request.consumer_id
     full = len(group.consumers) + len(group.newcomers) >= decision.config.group_max_size
@@ -78,16 +78,16 @@ def is_new(_decision: DraftDecision, join: Join) -> bool:
 
 
 def wait_for_id(decision: DraftDecision, join: Join) -> None:
-    """D9: it gets its id when all others have joined.
+    """D9: park a new consumer's join; it gets its id when all others have joined.
 
-    If they all have, it is too late for this generation; the next one follows at once.
+    If they have joined already, it joins the next generation, which follows at once.
     """
     newcomer = Newcomer(_consumer(join), _parked(join))
     decision.group = replace(decision.group, newcomers=(*decision.group.newcomers, newcomer))
 
 
 def call_everybody(decision: DraftDecision, join: Join) -> None:
-    """D10: a new consumer needs a rebalance."""
+    """D10: rebalance for a new consumer."""
     wait_for_id(decision, join)
     rebalance.prepare(decision, Cause.MEMBER_JOINED)
 
@@ -114,7 +114,7 @@ def wants_the_same(decision: DraftDecision, join: Join) -> bool:
 
 
 def tell_again(decision: DraftDecision, join: Join) -> None:
-    """D8: nothing has changed and the answer to an earlier join may be lost: repeat it."""
+    """D8: repeat the answer, which may have been lost: the join is unchanged."""
     consumer = _consumer(join)
     decision.group = decision.group.with_consumer(consumer)
     rebalance.restart_session(decision, consumer)
@@ -124,30 +124,30 @@ def tell_again(decision: DraftDecision, join: Join) -> None:
 
 
 def join_with_other_topics(decision: DraftDecision, join: Join) -> None:
-    """A consumer that asks for other topics starts a rebalance."""
+    """Rebalance, because a consumer's topics have changed."""
     _park(decision, join)
     rebalance.prepare(decision, Cause.SUBSCRIPTION_CHANGED, join.request.consumer_id)
 
 
 def join_again(decision: DraftDecision, join: Join) -> None:
-    """D4: another consumer has joined; the last one starts the rebalance."""
+    """D4: park a consumer's join, and continue the rebalance if it is the last."""
     _park(decision, join)
     rebalance.go_on_if_all_joined(decision)
 
 
 def ask_again(decision: DraftDecision, join: Join) -> None:
-    """The answer to its first join was lost: this join gets it."""
+    """Park a repeated join, which gets the answer in place of the first one."""
     _park(decision, join)
 
 
 def change_its_mind(decision: DraftDecision, join: Join) -> None:
-    """It asks for other topics than those being assigned."""
+    """Park a join whose topics differ from those being assigned."""
     _park(decision, join)
     rebalance.start_job(decision)
 
 
 def _park(decision: DraftDecision, join: Join) -> None:
-    """Update the consumer from the join. An earlier join that is still parked was given up."""
+    """Update the consumer from the join, which replaces an earlier parked one."""
     consumer = _consumer(join)
     earlier = decision.group.joining.get(consumer.consumer_id)
     if earlier is not None:
@@ -163,7 +163,7 @@ def _park(decision: DraftDecision, join: Join) -> None:
 
 
 def sender_error(decision: DraftDecision, heartbeat: Heartbeat) -> ErrorCode | None:
-    """D3, D7: the sender was removed, or never was a consumer of this group."""
+    """D3, D7: return the error for a sender that is not a consumer of this group."""
     known = heartbeat.request.consumer_id in decision.group.consumers
     return None if known else ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -174,13 +174,13 @@ def has_missed_rebalance(decision: DraftDecision, heartbeat: Heartbeat) -> bool:
 
 
 def call_back(decision: DraftDecision, heartbeat: Heartbeat) -> None:
-    """D4: the consumer is alive, and is asked to join again."""
+    """D4: note that the consumer is alive, and ask it to rejoin."""
     _keep_alive(decision, heartbeat)
     _answer(decision, heartbeat, ErrorCode.ILLEGAL_GENERATION)
 
 
 def accept(decision: DraftDecision, heartbeat: Heartbeat) -> None:
-    """D2, D6, D12: the consumer is alive."""
+    """D2, D6, D12: accept the request, and restart the consumer's session."""
     _keep_alive(decision, heartbeat)
     _answer(decision, heartbeat, ErrorCode.NONE)
 
@@ -195,6 +195,6 @@ def _answer(decision: DraftDecision, heartbeat: Heartbeat, code: ErrorCode) -> N
 
 
 def store_and_stay(decision: DraftDecision, commit: services.Commit) -> None:
-    """D6: a commit also shows that its consumer is alive."""
+    """D6: store positions, and restart the consumer's session."""
     rebalance.restart_session(decision, decision.group.consumers[commit.request.member_id])
     services.store(decision, commit)

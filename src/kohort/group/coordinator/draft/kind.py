@@ -1,7 +1,6 @@
-"""Draft groups as a kind of group: their requests and records, and how one is found (D16).
+"""Draft groups as a kind of group: their requests, records and look-up (D16).
 
-A group belongs to one protocol. It is that of its first member, and stays so until the group is
-deleted.
+A group has the protocol of its first member until it is deleted.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _finish_job(shard: ShardDecision, event: object) -> None:
 
 
 def _look_at_topics(shard: ShardDecision, event: object) -> None:
-    """D14: let every group check whether its topics have changed."""
+    """D14: have every group check whether its topics have changed."""
     for group_id in sorted(LIVE.of(shard.session)):
         run(shard, group_id, TopicsChanged, event)
 

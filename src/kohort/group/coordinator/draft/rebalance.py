@@ -1,4 +1,4 @@
-"""A rebalance: all consumers are asked to join, all join, the coordinator assigns (D4, D5, D9)."""
+"""A rebalance: all consumers are asked to join and do, then the coordinator assigns (D4-D9)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REBALANCING, STEADY = DraftState.REBALANCING, DraftState.STEADY
 
 
 def prepare(decision: DraftDecision, cause: Cause, consumer_id: str = "") -> None:
-    """D4: from now on every heartbeat is answered ILLEGAL_GENERATION, until all have joined.
+    """D4: answer every heartbeat with ILLEGAL_GENERATION until all have joined.
 
     D13: a consumer that has not joined within the group's longest session timeout is dead.
     """
@@ -36,7 +36,7 @@ def prepare(decision: DraftDecision, cause: Cause, consumer_id: str = "") -> Non
 
 
 def go_on_if_all_joined(decision: DraftDecision) -> None:
-    """D5, D9: the next step needs the join of every consumer of the present generation."""
+    """D5, D9: continue once every consumer of the present generation has joined."""
     if decision.group.all_joined:
         go_on(decision)
 
@@ -55,7 +55,7 @@ def go_on(decision: DraftDecision) -> None:
 
 
 def _end(decision: DraftDecision) -> None:
-    """D15: the log keeps the generation and the sequence of a group without members."""
+    """D15: write the empty group, which keeps its generation and sequence."""
     decision.enter(NONE)
     assignor = decision.config.draft_assignor
     decision.records.append(fold.group_record(decision.group, assignor, {}, {}))
@@ -65,7 +65,7 @@ def _end(decision: DraftDecision) -> None:
 
 
 def _begin_generation(decision: DraftDecision) -> None:
-    """D5, D9: the next generation, ids for consumers without one, the assignment as a job."""
+    """D5, D9: begin the next generation, give new consumers ids, and start the assignment job."""
     known = decision.group.consumers
     group = decision.group = decision.group.with_ids()
     for consumer in group.sorted_consumers():
@@ -122,7 +122,7 @@ def is_failed(_decision: DraftDecision, done: DraftJobDone) -> bool:
 
 
 def give_up(decision: DraftDecision, _done: DraftJobDone) -> None:
-    """The assignor raised: all members have to leave."""
+    """Remove all members, because the assignor raised."""
     answer_all(decision, ErrorCode.UNKNOWN_SERVER_ERROR)
     decision.enter(PREPARE)
     decision.start(JoinExpired(decision.group.group_id), decision.group.longest_session_ms)
@@ -143,7 +143,7 @@ def become_steady(decision: DraftDecision, done: DraftJobDone) -> None:
 
 
 def _follow_up(decision: DraftDecision, done: DraftJobDone) -> None:
-    """D10, D14: consumers that joined during the assignment need the next rebalance."""
+    """D10, D14: rebalance again for consumers that joined during the assignment."""
     if decision.group.newcomers:
         prepare(decision, Cause.MEMBER_JOINED)
     elif present_topics(decision) != done.job.topics:
@@ -153,7 +153,7 @@ def _follow_up(decision: DraftDecision, done: DraftJobDone) -> None:
 def tell(
     decision: DraftDecision, parked: Parked, consumer_id: str, owned: tuple[TopicPartition, ...]
 ) -> None:
-    """Answer a join: the generation, the consumer's id (D7, D8) and its partitions."""
+    """Answer a join with the generation, the consumer's id (D7, D8) and its partitions."""
     response = DraftJoinGroupResponse(
         error_code=ErrorCode.NONE,
         group_id=decision.group.group_id,
@@ -191,7 +191,7 @@ def restart_session(decision: DraftDecision, consumer: Consumer) -> None:
 
 
 def remove(decision: DraftDecision, consumer_id: str, cause: Cause) -> None:
-    """Remove a consumer from the group: its id becomes invalid."""
+    """Remove a consumer from the group, and invalidate its id."""
     decision.cancel(SessionExpired(decision.group.group_id, consumer_id))
     decision.group = decision.group.without_consumer(consumer_id)
     decision.say_left(consumer_id, cause)

@@ -1,4 +1,4 @@
-"""From classic groups to consumer groups and back, while they run (KIP-848, K40 to K48).
+"""Conversion of live groups between classic and consumer (KIP-848, K40 to K48).
 
-Only this package knows both kinds of group.
+Only this package depends on both kinds of group.
 """

@@ -1,8 +1,8 @@
 """Members that speak the classic protocol in a consumer group (K45, K46).
 
-They join and sync as usual, but without a leader: they get the coordinator's target,
-and their generation is their member epoch. A change can reach them only by
-being asked to join again, so heartbeats ask for that until they have their whole target.
+They join and sync as usual, but without a leader: they get the coordinator's target, and their
+generation is their member epoch. They learn of a change only by rejoining, so the answers to their
+heartbeats ask for that until they have their whole target.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ Beat: TypeAlias = RequestArrived[HeartbeatRequest]
 
 
 def join(decision: ConsumerDecision, arrived: Join) -> None:
-    """K45: answer a join at once, or when the target that it needs is ready.
+    """K45: answer a join at once, or when its target is ready.
+
 
     Raises:
         Refused: It is turned down.
@@ -63,7 +64,7 @@ def join(decision: ConsumerDecision, arrived: Join) -> None:
     if member.classic is None:
         decision.cancel_timers(
             group.group_id, member.member_id
-        )  # of its time in the other protocol
+        )  # left over from the other protocol
     updated = _updated(member, arrived)
     resubscribed = heartbeat.take_note(decision, member, updated)
     if downgrades:
@@ -73,7 +74,7 @@ def join(decision: ConsumerDecision, arrived: Join) -> None:
         _tell(decision, arrived, updated)
     elif not heartbeat.waits_already(
         decision, arrived, updated.member_id, member.assigned, resubscribed
-    ):  # else the earlier join is answered, and this one takes its place
+    ):  # otherwise the earlier join is answered, and this one replaces it
         if target.is_due(decision):
             target.start(decision, arrived, updated.member_id, member.assigned, resubscribed)
             decision.start_session(updated.member_id)
@@ -82,7 +83,7 @@ def join(decision: ConsumerDecision, arrived: Join) -> None:
 
 
 def go_on(decision: ConsumerDecision, arrived: Join, member: Member, resubscribed: bool) -> None:
-    """K45: let the member take its next step, and wait for its sync."""
+    """K45: move the member one step, and wait for its sync."""
     member = _reconciled(decision, arrived, member, resubscribed=resubscribed)
     group_id, member_id = decision.existing.group_id, member.member_id
     decision.cancel(ConsumerJoinExpired(group_id, member_id))
@@ -106,7 +107,7 @@ def _check(decision: ConsumerDecision, arrived: Join) -> None:
 
 
 def _is_consistent(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
-    """K45: return whether all classic members know one assignor, as for a later downgrade."""
+    """K45: return whether all classic members share an assignor, as a downgrade needs."""
     known, total = group.classic_support, group.classic_members
     return request.protocol_type == PROTOCOL_TYPE and any(
         known.get(protocol.name, 0) == total for protocol in request.protocols
@@ -114,10 +115,10 @@ def _is_consistent(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
 
 
 def _was_thrown_out(group: ConsumerGroup, request: JoinGroupRequest) -> bool:
-    """S1: return whether the sender reports partitions under an id that is no longer a member.
+    """S1: return whether a removed member reports partitions under its old id.
 
-    Other members may have them, so it must learn that it lost them, as from a classic group.
-    (Kafka treats it as new, so its commits count until it learns which partitions to release.)
+    Other members may own them, so it must learn that it lost them, as in a classic group. (Kafka
+    treats it as a new member and accepts its commits until it learns which partitions to release.)
     """
     if not request.member_id or request.member_id in group.members:
         return False
@@ -164,14 +165,14 @@ def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
     try:
         return embedded.subscription_of(request.protocols[0].metadata)
     except RemoteProtocolError as error:
-        # As in Kafka, which has no better name for it either.
+        # The same name as in Kafka.
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR) from error
 
 
 def _reconciled(
     decision: ConsumerDecision, arrived: Join, member: Member, *, resubscribed: bool
 ) -> Member:
-    """K45: a classic member releases partitions by joining without them."""
+    """K45: return the member after its step; it releases partitions by joining without them."""
     owned = _subscription(arrived.request).owned_partitions
     said = embedded.by_id(owned, decision.topics)
     return heartbeat.reconcile(decision, member, said, resubscribed=resubscribed)
@@ -209,7 +210,7 @@ def sync(decision: ConsumerDecision, arrived: Sync) -> None:
         own_name,
     ):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # A member that must release partitions first learns which ones it keeps; else it never would.
+    # A member that must release partitions has to learn first which ones it keeps.
     if (
         _epoch_to_reach(group) > member.epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -231,7 +232,7 @@ def sync(decision: ConsumerDecision, arrived: Sync) -> None:
 
 
 def beat(decision: ConsumerDecision, arrived: Beat) -> None:
-    """K45: a member is alive; ask it to join again if it has not reached its target.
+    """K45: note that a member is alive; ask it to rejoin if it has not reached its target.
 
     Raises:
         Refused: It is turned down.
@@ -260,16 +261,16 @@ def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
 
 
 def _epoch_to_reach(group: ConsumerGroup) -> int:
-    """Return the target's epoch: before the target is made, joining again would change nothing.
+    """Return the target's epoch: before the target is computed, rejoining changes nothing.
 
-    If there are only classic members, a join triggers the target.
+    If there are only classic members, a join triggers the computation.
     """
     alone = group.classic_members == len(group.members)
     return group.epoch if alone else group.assignment_epoch
 
 
 def _expect_join(decision: ConsumerDecision, member: Member) -> None:
-    """K46: the rebalance timeout to join runs from the first time the member is asked."""
+    """K46: start the timeout to rejoin when the member is first asked."""
     key = ConsumerJoinExpired(decision.existing.group_id, member.member_id)
     if decision.deadlines.get(key) is None:
         decision.start(key, max(member.rebalance_timeout_ms, 0))
@@ -281,7 +282,7 @@ def _member(
     """Return the classic member that sent the request.
 
     Raises:
-        Refused: It is not one, or its generation is another.
+        Refused: The sender is not a classic member, or its generation differs.
     """
     if instance_id is None:
         member = group.members.get(member_id)

@@ -1,4 +1,4 @@
-"""A consumer group becomes a classic group when only classic members are left in it (K47)."""
+"""Conversion of a consumer group to a classic one, when only classic members remain (K47)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from kohort.wire.messages.membership import JoinGroupRequest
 
 
 def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause: Cause) -> bool:
-    """K47: turn the group into a classic one if only classic members remain.
+    """K47: convert the group to a classic one if only classic members remain.
 
     A rebalance begins at once, because the members take over the others' partitions.
 
     Returns:
-        False: the group stays a consumer group, and nothing was done.
+        Whether the group was converted.
     """
     group = decision.existing
     classic = sum(member.classic is not None for member in leaving)
@@ -57,7 +57,7 @@ def after_leaving(decision: ConsumerDecision, leaving: Collection[Member], cause
 
 
 def is_due_after_replacing(decision: ConsumerDecision, old: Member) -> bool:
-    """K47: return whether only classic members remain once one replaces this static member."""
+    """K47: return whether only classic members remain after a classic one replaces this one."""
     group = decision.existing
     others = len(group.members) - 1
     return (
@@ -71,11 +71,11 @@ def is_due_after_replacing(decision: ConsumerDecision, old: Member) -> bool:
 def after_replacing(
     decision: ConsumerDecision, joined: Member, generation: int, *, resubscribed: bool
 ) -> None:
-    """K47: turn the group into a classic one, whose members all have their targets already.
+    """K47: convert the group to a classic one, usually without a rebalance.
 
-    That needs no rebalance. Unless the member that joined wants something else than the one it
-    replaces, or a member has not reached its target yet: a classic member learns its partitions
-    only in a rebalance. (Kafka lets the latter wait for the next one.)
+    It needs a rebalance if the new member's subscription differs from the old one's, or if a member
+    has not reached its target: a classic member learns its partitions only in a rebalance. (In
+    Kafka, such a member waits for the next rebalance.)
     """
     group = decision.existing
     successor = _successor(group, generation)
@@ -87,7 +87,7 @@ def after_replacing(
 
 
 def _successor(group: ConsumerGroup, generation: int) -> ClassicGroup:
-    """Return the classic group of these members, all of which are classic."""
+    """Return a classic group with these members, all of which are classic."""
     classic = ClassicGroup(
         group_id=group.group_id,
         state=GroupState.STABLE,
@@ -115,7 +115,7 @@ def _member(member: Member) -> ClassicMember:
 
 
 def _fits(decision: ConsumerDecision, successor: ClassicGroup) -> bool:
-    """Return whether a classic group may be this large: it has to fit into one record."""
+    """Return whether the classic group fits into one record."""
     config = decision.config
     few = len(successor.members) <= config.group_max_size
     return few and successor.size <= config.group_max_bytes
@@ -124,10 +124,10 @@ def _fits(decision: ConsumerDecision, successor: ClassicGroup) -> bool:
 def _assignments(
     decision: ConsumerDecision, group: ConsumerGroup, successor: ClassicGroup
 ) -> dict[str, bytes]:
-    """Return each member's partitions, in the version that it reads.
+    """Return each member's partitions, in the format version that it reads.
 
-    Not its target, which Kafka writes: if the group is upgraded again before its
-    rebalance is over, then a partition that is not given up yet must not count as free.
+    Kafka writes the target instead. But if the group is upgraded again before its rebalance ends, a
+    partition that is not given up yet must not count as free.
     """
     return {
         member.member_id: embedded.assignment_bytes(
@@ -153,10 +153,10 @@ def _convert(
     cause: Cause | None,
     member_id: str,
 ) -> None:
-    """Write the classic group in place of the other, and rebalance it if necessary."""
+    """Write the classic group in place of the consumer group, and rebalance it if necessary."""
     _dissolve(decision, successor)
     new = classic_decision(decision, successor)
-    # A coordinator that loads a group without a leader knows that it has to be rebalanced.
+    # A coordinator that loads a group without a leader rebalances it.
     leader = successor.leader if cause is None else None
     record = group_record(replace(successor, leader=leader), assignments, decision.wall_ms)
     new.records.append(record)
@@ -172,7 +172,7 @@ def _convert(
 
 
 def classic_decision(decision: ConsumerDecision, group: ClassicGroup) -> ClassicDecision:
-    """Continue with the classic group in the middle of a decision about the consumer group."""
+    """Return a decision on the classic group that continues the one on the consumer group."""
     return ClassicDecision(
         decision.group_id,
         decision.config,
@@ -186,7 +186,7 @@ def classic_decision(decision: ConsumerDecision, group: ClassicGroup) -> Classic
 
 
 def _dissolve(decision: ConsumerDecision, successor: ClassicGroup) -> None:
-    """Delete the consumer group, and answer requests that wait for its target."""
+    """Delete the consumer group, and answer the requests that wait for its target."""
     group = decision.existing
     before = group.state.value
     _release(decision)

@@ -1,4 +1,4 @@
-"""The consumer protocol's bytes of classic members as values of a consumer group: topics by id."""
+"""Decodes classic members' subscriptions and assignments for a consumer group: topics by id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
     """Read a subscription.
 
     Raises:
-        RemoteProtocolError: The bytes are not one.
+        RemoteProtocolError: The bytes are not a subscription.
     """
     return consumer_protocol.decode_subscription(metadata)
 
@@ -44,8 +44,8 @@ def assignment_of(data: bytes, topics: TopicsImage, epoch: int) -> Owned:
     """Read a classic member's assignment, with an epoch; empty bytes are an empty assignment.
 
     Raises:
-        RemoteProtocolError: The bytes are no assignment, or one with more than partitions:
-            the data of the user's own assignor for its members would be lost (K41).
+        RemoteProtocolError: The bytes are not an assignment, or contain user data of a custom
+            assignor, which would be lost (K41).
     """
     if not data:
         return Map()
@@ -59,7 +59,7 @@ def assignment_of(data: bytes, topics: TopicsImage, epoch: int) -> Owned:
 def assignment_bytes(
     partitions: Mapping[uuid.UUID, Iterable[int]], topics: TopicsImage, metadata: bytes
 ) -> bytes:
-    """Return an assignment in the version that a member's subscription has (K45)."""
+    """Encode an assignment in the version of the member's subscription (K45)."""
     named = sorted(
         (topics.names[topic_id], tuple(sorted(partitions[topic_id])))
         for topic_id in partitions
@@ -78,5 +78,5 @@ def assignment_bytes(
 
 
 def first_metadata(classic: ClassicMemberMetadata) -> bytes:
-    """Return a member's subscription for its first assignor; all its assignors have the same."""
+    """Return a member's subscription for its first assignor, the same as for all its assignors."""
     return classic.supported_protocols[0].metadata

@@ -1,6 +1,6 @@
-"""The way between classic and consumer groups, as `kinds` lists it.
+"""The conversion between classic and consumer groups, as `kinds` lists it.
 
-The consumer kind receives `TO_CLASSIC`, and calls nothing else in this folder. `cells` has the
+The consumer kind receives `TO_CLASSIC` and uses nothing else of this folder. `cells` handles the
 requests that members of one protocol send to a group of the other.
 """
 
@@ -37,18 +37,18 @@ TO_CLASSIC = Passage(
     after_leaving=downgrade.after_leaving,
     go_on=classic_members.go_on,
 )
-"""From a classic group to a consumer group, and back (K40 to K48)."""
+"""The conversion from a classic group to a consumer group and back (K40 to K48)."""
 
 
 def cells(consumer: ConsumerKind) -> Mapping[tuple[object, str], Serve]:
     """Return the function for requests of one protocol to groups of the other, by API and kind.
 
-    A classic group knows of the consumer protocol only that it may become such a group.
+    Classic groups use nothing of the consumer protocol except this conversion.
     """
     join = tried(TO_CLASSIC, classic_members.join)
 
     def join_or_take_over(shard: ShardDecision, group_id: str, event: object) -> None:
-        """K42: an empty group may change its protocol in both directions."""
+        """K42: join; an empty group may change its protocol in both directions."""
         group = GROUPS.of(shard.log)[group_id]
         if group.members:
             join(shard, group_id, event)

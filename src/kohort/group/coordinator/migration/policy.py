@@ -1,4 +1,4 @@
-"""The direction in which a group with members may move: `group.consumer.migration.policy`."""
+"""The allowed conversions of a group with members: `group.consumer.migration.policy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A classic group becomes a consumer group when the first such member joins (K40, K41)."""
+"""Conversion of a classic group when the first consumer member joins (K40, K41)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from kohort.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
 def begin(decision: ConsumerDecision) -> None:
-    """K40: create a consumer group: a new one, or one converted from the classic group.
+    """K40: create a consumer group, new or converted from the classic group.
 
-    An empty group may always be of the other kind. One without members in a rebalance is not
-    empty yet: the newcomer that it waits for has its id, and the epochs go on.
+    An empty group can always be converted. A rebalancing group without members is not empty yet: it
+    waits for a newcomer that already has an id, so the epochs continue.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND: the classic group must not be converted.
@@ -80,11 +80,11 @@ def _refused(group_id: str, reason: str) -> Refused:
 
 
 def _converted(decision: ConsumerDecision, classic: ClassicGroup) -> list[Member]:
-    """K41: each member keeps its last assignment, and has to join again where that changes.
+    """K41: convert the members; each keeps its last assignment, and rejoins if it changes.
 
-    That may be of an earlier generation, if the group is in a rebalance; a member that gave it up
-    already reports that when it joins. A member also keeps partitions no longer assigned to it
-    until it joins without it.
+    During a rebalance, that assignment belongs to an earlier generation; a member that has given it
+    up reports so when it joins. A member also keeps partitions that are no longer assigned to it
+    until it joins without them.
     """
     stored = STORED.of(decision.log).get(classic.group_id)
     joined = classic.sorted_members()
@@ -122,11 +122,10 @@ def _flat(owned: Owned) -> set[tuple[uuid.UUID, int]]:
 def _still_held(
     claim: embedded.Partitions, taken: AbstractSet[tuple[uuid.UUID, int]], classic: ClassicGroup
 ) -> Owned:
-    """S4: return partitions that a member had at its last join and that no other has been given.
+    """S4: return the partitions that a member had when it last joined and that no other has now.
 
     A cooperative member learns from the assignment which partitions to release, and has released
-    them when it joins again (KIP-429): until then it is not free, though no assignment has it any
-    more.
+    them when it rejoins (KIP-429). Until then they are not free, though no assignment has them.
     """
     held = {
         topic_id: Map(
@@ -169,7 +168,7 @@ def _member(
 
 
 def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
-    """Delete the classic group: members that wait for its rebalance join again (K41)."""
+    """Delete the classic group; members that wait for its rebalance rejoin (K41)."""
     group_id = classic.group_id
     old = classic_decision(decision, classic)
     for member_id in sorted({*classic.joining, *classic.syncing}):
@@ -188,10 +187,10 @@ def _dissolve(decision: ConsumerDecision, classic: ClassicGroup) -> None:
 
 
 def _write(decision: ConsumerDecision, classic: ClassicGroup, members: list[Member]) -> None:
-    """K41: write the group, with an assignment for its first epoch: that of all members.
+    """K41: write the group, with all members' assignments as its first target.
 
-    A rebalance that is not over gives way to a new target: the hash of no topics asks for one. So
-    does one with a second round to come, in which others get the released partitions.
+    If a rebalance is running, or its second round is still to come, a new target replaces it: the
+    hash of no topics triggers one.
     """
     group_id, epoch = decision.group_id, classic.generation
     subscribed = {topic for member in members for topic in member.topics}

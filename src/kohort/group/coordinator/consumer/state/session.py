@@ -102,7 +102,7 @@ class ConsumerSession(Struct, frozen=True):
     next_token: int = 1
 
     def without(self, group_id: str) -> ConsumerSession:
-        """Return the state without a deleted group; its jobs are ignored, even by a namesake."""
+        """Return the state without a deleted group; the results of its jobs will be ignored."""
         return replace(
             self,
             seen=_without(self.seen, group_id),
