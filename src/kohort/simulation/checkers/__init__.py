@@ -1,4 +1,4 @@
-"""All rules that are checked in every run."""
+"""The rules that are checked in every run."""
 
 from __future__ import annotations
 

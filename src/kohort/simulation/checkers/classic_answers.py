@@ -1,7 +1,8 @@
-"""S2: the answers of a classic group, from the rules C10-C57 and not from the table under test.
+"""S2: the expected answers of a classic group, derived from rules C10-C57.
 
-Each function returns the right answers to a request, given the group before it: error codes,
-`PARKED` for a request that must wait, `JOINS` for a join that waits or completes a generation.
+Each function returns the allowed answers to a request, given the group before it, independently of
+the table under test: error codes, `PARKED` for a request that must wait, `JOINS` for a join that
+waits or completes a generation.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Expect: TypeAlias = Callable[[ClassicGroup, Arrived, Stepped], Answers]
 DEAD, EMPTY = GroupState.DEAD, GroupState.EMPTY
 PREPARING, COMPLETING = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
 STABLE = GroupState.STABLE
-# Not codes of Kafka: the request waits; it waits or begins a generation; it gets the present one.
+# Not Kafka's codes: the request waits; it waits or begins a generation; it gets the present one.
 PARKED, JOINS, TOLD = 1_000, 1_001, 1_002
 
 
@@ -53,7 +54,7 @@ _ODD = _one(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def stranger(group: ClassicGroup, member_id: str, instance: str | None) -> Answers | None:
-    """C18: requests under the identity of another member."""
+    """C18: a request with another member's identity."""
     if instance is not None:
         names = {m.group_instance_id: m.member_id for m in group.members.values()}
         if names.get(instance, member_id) != member_id:
@@ -144,7 +145,7 @@ def _delete(group: ClassicGroup, _arrived: Arrived, _step: Stepped) -> Answers:
 
 
 def _join(group: ClassicGroup, arrived: Arrived, step: Stepped) -> Answers:
-    """C10-C19, C30-C32: who may join, and what the answer is."""
+    """C10-C19, C30-C32: whether a member may join, and the answer."""
     request, config = arrived.request, step.node.shard.config
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not shortest <= request.session_timeout_ms <= longest:
@@ -201,7 +202,7 @@ def _static(group: ClassicGroup, request: JoinGroupRequest) -> Answers:
 
 
 def _known(group: ClassicGroup, request: JoinGroupRequest) -> Answers:
-    """C19: when a known member that joins again starts a rebalance."""
+    """C19: whether a rejoining member starts a rebalance."""
     if group.state is PREPARING:
         return _one(JOINS)
     if group.state is EMPTY:
@@ -237,7 +238,7 @@ def _found(step: Stepped, group_id: str) -> ClassicGroup | None:
 
 
 def code_of(response: object) -> int:
-    """Return the one error code of an answer: its own, or that of its first entry."""
+    """Return the error code of an answer or, if it has none of its own, of its first entry."""
     own = getattr(response, "error_code", 0)
     if own:
         return int(own)
@@ -292,7 +293,7 @@ def answered_by_the_rules(_world: BaseWorld, step: Stepped) -> str | None:
 
 
 def _while_away(step: Stepped, arrived: Arrived) -> str | None:
-    """C3, C44: answers of a shard that is down, or is loading its log."""
+    """C3, C44: answers of a shard that is down or loading its log."""
     loads = step.session.lifecycle is Lifecycle.CATCH_UP
     if isinstance(arrived.request, HeartbeatRequest) and loads:
         wanted = int(ErrorCode.NONE)

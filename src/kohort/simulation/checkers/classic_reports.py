@@ -1,4 +1,4 @@
-"""S3: a classic group reports exactly what it did; timelines and pictures rely on it."""
+"""S3: a classic group reports exactly its changes; timelines and diagrams rely on that."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def states_are_reported(_world: BaseWorld, step: Stepped) -> str | None:
         if isinstance(event, GroupStateChanged):
             was = classic_group(step, event.group)
             if was is None or event.group in log.consumer_groups:
-                return None  # it changes its protocol, which is reported in another way
+                return None  # a change of protocol is reported by another event
             before = reported.get(event.group, was.state.value)
             if event.before != before:
                 return f"{event.group} was {before}, and reports that it was {event.before}"

@@ -1,4 +1,4 @@
-"""S7, S18: the effects of time and requests on a classic group, checked after each step."""
+"""S7, S18: effects of deadlines and requests on a classic group, checked after each step."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _is_set(step: Stepped, deadline: Any) -> bool:  # noqa: ANN401  # any deadli
 def _pending(
     _step: Stepped, due: PendingExpired, was: ClassicGroup, group: ClassicGroup
 ) -> str | None:
-    """C15: an id that does not come back is forgotten."""
+    """C15: an issued id that is not used is dropped."""
     if due.member_id in group.pending:
         return "an id is still waited for, though its time is over"
     if was.state is not PREPARING and (group.state, group.generation) != (
@@ -76,7 +76,7 @@ def _session(
 
 
 def _join(step: Stepped, due: JoinExpired, was: ClassicGroup, group: ClassicGroup) -> str | None:
-    """C21, C22: the join phase ends; late dynamic members are out, and there is a leader."""
+    """C21, C22: the join phase ends, late dynamic members are removed, and there is a leader."""
     if group.state is not PREPARING:
         return None
     if group.joining:
@@ -100,7 +100,7 @@ def _initial(
 
 
 def _sync(_step: Stepped, _due: SyncExpired, was: ClassicGroup, group: ClassicGroup) -> str | None:
-    """C42: members that did not sync in time are out."""
+    """C42: members that did not sync in time are removed."""
     late = [member_id for member_id in was.unsynced if member_id in group.members]
     if late:
         return f"{late[0]} never asked for its assignment and is still a member"
@@ -188,7 +188,7 @@ def _kept(step: Stepped, group: ClassicGroup, wall_ms: int) -> str | None:
     Loaded,
 )
 def waiting_ends(_world: BaseWorld, fact: Stepped | Loaded) -> str | None:
-    """Look for missing deadlines, and for rebalances that wait for no member."""
+    """Look for missing deadlines, and for rebalances that have nothing to wait for."""
     node = fact.node
     if isinstance(fact, Stepped) and fact.session.groups is node.shard.session.groups:
         return None

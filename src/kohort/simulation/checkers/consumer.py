@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kohort.simulation.groups.base import BaseWorld
 
 _Partition = tuple[UUID, int]
-# After records of groups (not only of positions), and at each full check.
+# Checked after group records (not after positions alone), and at each full check.
 _GROUPS = (GroupRecord, NoneType)
 
 
@@ -70,7 +70,7 @@ def heartbeats_of_members(world: BaseWorld, fact: Answered) -> str | None:
     about=(ConsumerGroupHeartbeatRequest,),
 )
 def heartbeats_of_this_epoch(_world: BaseWorld, step: Stepped) -> str | None:
-    """Compare the epoch of a heartbeat with that of its member before."""
+    """Compare a heartbeat's epoch with its member's epoch before the request."""
     arrived = step.event
     if not isinstance(arrived, RequestArrived):
         return None
@@ -116,7 +116,7 @@ def one_holder(world: BaseWorld, _fact: Looked | Recorded) -> str | None:
     about=_GROUPS,
 )
 def epochs_in_order(world: BaseWorld, _fact: Looked | Recorded) -> str | None:
-    """Compare the epochs that the log has."""
+    """Compare the epochs in the log."""
     group = _group(world)
     if group is None:
         stored = world.ledger.fold.groups.get(GROUP)
@@ -135,7 +135,7 @@ def epochs_in_order(world: BaseWorld, _fact: Looked | Recorded) -> str | None:
 
 @rule("S6", "A member in the target's epoch only has partitions of its target.", Looked)
 def at_target(world: BaseWorld, _fact: Looked) -> str | None:
-    """Compare members that have arrived with the target."""
+    """Compare members in the target's epoch with their target."""
     group = _group(world)
     if group is None:
         return None
@@ -143,11 +143,10 @@ def at_target(world: BaseWorld, _fact: Looked) -> str | None:
         if member.is_reconciled_to(group.assignment_epoch):
             target = group.target_of(member_id)
             wanted = {(topic, number) for topic, numbers in target.items() for number in numbers}
-            # It has given up what it no longer subscribes to; the next target will leave that out,
-            # too.
+            # The member has given up unsubscribed topics; the next target will omit them, too.
             ids = world.image.ids(group.topics_of(member))
             has = _flat(member.assigned)
-            # A member whose subscription changed in between lacks what a newer target will give it.
+            # A member that changed its subscription lacks partitions that the next target will add.
             lacks = wanted - has if group.assignment_epoch == group.epoch else set()
             differ = {each for each in (has - wanted) | lacks if each[0] in ids}
             if differ:
@@ -157,7 +156,7 @@ def at_target(world: BaseWorld, _fact: Looked) -> str | None:
 
 @rule("S7", "In a stable group every member has exactly its target.", Looked)
 def stable_has_target(world: BaseWorld, _fact: Looked) -> str | None:
-    """Check a group that is stable by its own account."""
+    """Check a group in the stable state."""
     group = _group(world)
     if group is None or group.state is not GroupState.STABLE:
         return None
@@ -171,9 +170,9 @@ def stable_has_target(world: BaseWorld, _fact: Looked) -> str | None:
 def legal_target(world: BaseWorld, _fact: Looked) -> str | None:
     """Check the target.
 
-    Soon after a look-up the next one is delayed, in Kafka by 10 s. Until then a new expression is
-    not resolved, and the target has the topics of the former one. They are not read, as the member
-    has given them up.
+    A look-up soon after another is delayed, in Kafka by 10 s. Until then a new expression is not
+    resolved, and the target has the topics of the former one. The member has given them up, so it
+    does not read them.
     """
     group = _group(world)
     if group is None or group.assignment_epoch != group.epoch:

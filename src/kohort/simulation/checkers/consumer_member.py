@@ -1,4 +1,4 @@
-"""How a member of a consumer group reacts to answers, calls and time (rules L30-L37)."""
+"""Reactions of a consumer group's member to answers, calls and deadlines (L30-L37)."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ _GONE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def _beats(told: Told, after: MemberSession) -> bool:
-    """Whether a heartbeat is sent now, is in flight, or will be sent as soon as possible."""
+    """Return whether a heartbeat is sent now, in flight, or due as soon as possible."""
     sent = sends(told, ConsumerGroupHeartbeatRequest)
     return sent or after.is_due or after.heartbeat is not None
 
 
 def _will_beat(told: Told, after: MemberSession) -> bool:
-    """Whether there is a next heartbeat at all."""
+    """Return whether any further heartbeat is due."""
     timed = runs(after, HEARTBEAT_DUE) or runs(after, RETRY_DUE)
     return _beats(told, after) or timed or not after.coordinator_known
 
 
 def _stirs(was: MemberSession, after: MemberSession) -> bool:
-    """Whether it now wants to send a heartbeat, or waits for one, and did not before."""
+    """Return whether the event made a heartbeat due or in flight."""
     waits = runs(after, RETRY_DUE) and not runs(was, RETRY_DUE)
     return waits or (after.is_due and not was.is_due)
 
@@ -92,7 +92,7 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     if was.state is S.LEAVING and says_good_bye:
         return "has said good-bye and stays" if after.state is S.LEAVING else None
     if was.state not in _LIVE or says_good_bye:
-        # Only now can a leaving member say good-bye, and has then left.
+        # A leaving member can send its leave request only now; then it has left.
         same = after.state is was.state or was.state is S.LEAVING
         deaf = same and (says_good_bye or not _stirs(was, after))
         return None if deaf else "uses an answer that is not its own"
@@ -107,7 +107,7 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
 
 
 def _refused(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
-    """L35, L36: the error that a heartbeat was answered with."""
+    """L35, L36: the error in the answer to a heartbeat."""
     is_deleted = code == ErrorCode.GROUP_ID_NOT_FOUND and was.is_member
     if code in _GONE or is_deleted:
         return _removed(told, was, after)
@@ -188,7 +188,7 @@ def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L36, L37: the coordinator is gone."""
+    """L36, L37: the coordinator is lost."""
     if after.coordinator_known:
         return "has lost the coordinator and goes on using it"
     if was.state is S.LEAVING:
@@ -212,7 +212,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _not_found(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L36, KIP-580: the coordinator was not found; look again after a back-off."""
+    """L36, KIP-580: the look-up failed; another one follows after a back-off."""
     if after.looking_up:
         return "believes that the look-up is still running"
     code = cast("LookupFailed", told.event).error_code
@@ -292,7 +292,7 @@ def _returned(told: Told, was: MemberSession, after: MemberSession) -> str | Non
 
 
 def _named(told: Told, _was: MemberSession, after: MemberSession) -> str | None:
-    """L32: the names of topics become known."""
+    """L32: topic names were looked up."""
     names = cast("TopicsNamed", told.event).names
     missing = {each.topic_id for each in after.claimed if each.topic_id not in after.names}
     return "ignores the names of its topics" if missing & names.keys() else None
@@ -306,20 +306,20 @@ def _is_of_computation(was: MemberSession, token: int) -> bool:
 
 
 def _computes(told: Told, after: MemberSession) -> str | None:
-    """K61: the next step of the group's assignment, or the end of it."""
+    """K61: the computation of the group's assignment continues or ends."""
     goes_on = told.effects.jobs or sends(told, ConsumerGroupInstallAssignmentRequest)
     waits = after.computation is not None and not goes_on
     return "waits for an assignment that is not being made" if waits else None
 
 
 def _computed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """K61: the assignor is done."""
+    """K61: the assignor has finished."""
     known = _is_of_computation(was, cast("JobDone", told.event).token)
     return _computes(told, after) if known else None
 
 
 def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L31, L35, KIP-580: what is due is done."""
+    """L31, L35, KIP-580: an expired deadline has its effect."""
     due = due_now(told, was)
     if isinstance(due, PollOverdue):
         return "is not polled and stays" if after.state in _JOINED else None
@@ -357,5 +357,5 @@ _LOOKS: dict[type, Look[MemberSession]] = {
     about=(MemberSession,),
 )
 def consumer_member_goes_on(_world: BaseWorld, told: Told) -> str | None:
-    """Compare the member after an event with the one before."""
+    """Compare the member before and after an event."""
     return look_at(told, _LOOKS)

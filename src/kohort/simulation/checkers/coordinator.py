@@ -1,4 +1,4 @@
-"""The coordinator's books: S3, S5, S7, S8, S14, S15, S16 and S18."""
+"""The coordinator's bookkeeping: S3, S5, S7, S8, S14, S15, S16 and S18."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _is_draft(node: BaseNode) -> bool:
     Looked,
 )
 def who_waits_is_known(world: BaseWorld, _fact: Looked) -> str | None:
-    """Compare the requests that wait for an answer with those that the groups remember."""
+    """Compare the unanswered requests with the requests that the groups have parked."""
     node = world.coordinator.ready
     if node is None:
         return None
@@ -96,7 +96,7 @@ def bookkeeping(world: BaseWorld, fact: Looked | Decided) -> str | None:
     Recorded,
 )
 def generations_grow(world: BaseWorld, fact: Recorded) -> str | None:
-    """Compare a group record with the one before it."""
+    """Compare a group record with the previous one."""
     for record in fact.records:
         key, value = record.key, record.value
         if not isinstance(key, GroupMetadataKey) or not isinstance(value, GroupMetadataValue):
@@ -123,7 +123,7 @@ def legal_assignment(world: BaseWorld, fact: Decided) -> str | None:
         owners: dict[TopicPartition, str] = {}
         subscribed = world.ledger.subscriptions(GROUP)
         if GROUP in world.ledger.fold.consumer_groups:
-            return None  # a target, computed for the members at the begin of the job
+            return None  # a target, computed for the members at the start of the job
         for member_id, partitions in event.assignments:
             for partition in partitions:
                 if owners.setdefault(partition, member_id) != member_id:
@@ -140,7 +140,7 @@ def legal_assignment(world: BaseWorld, fact: Decided) -> str | None:
     Decided,
 )
 def stable_is_stable(world: BaseWorld, fact: Looked | Decided) -> str | None:
-    """Check a group that is stable by its own account."""
+    """Check a group in the stable state."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     if node is None:
         return None
@@ -166,7 +166,7 @@ def repeated_is_harmless(_world: BaseWorld, fact: Decided) -> str | None:
     if not isinstance(event, RequestArrived) or not fact.node.is_copy(event.token):
         return None
     if isinstance(event.request, JoinGroupRequest) and event.request.group_instance_id:
-        return None  # a second static join looks like a second process
+        return None  # a repeated static join looks like one of a second process
     if not isinstance(event.request, (HeartbeatRequest, SyncGroupRequest, OffsetCommitRequest)):
         return None
     for each in fact.effects.observed:
@@ -275,7 +275,7 @@ def live_is_fold(world: BaseWorld, _fact: Looked) -> str | None:
     about=(JoinGroupRequest,),
 )
 def static_return_is_quiet(world: BaseWorld, fact: Decided) -> str | None:
-    """Check a group record that was written because a static member came back."""
+    """Check a group record that was written when a static member returned."""
     event = fact.event
     if not isinstance(event, RequestArrived) or not isinstance(event.request, JoinGroupRequest):
         return None
@@ -308,7 +308,7 @@ def static_return_is_quiet(world: BaseWorld, fact: Decided) -> str | None:
     Looked,
 )
 def bounded(world: BaseWorld, _fact: Looked) -> str | None:
-    """Count everything that could pile up."""
+    """Count everything that could grow without bound."""
     node = world.coordinator.ready
     if node is not None:
         session = node.shard.session

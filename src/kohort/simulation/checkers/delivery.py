@@ -1,4 +1,4 @@
-"""Delivery across rebalances: S11 and S12, strictly, given ownership and accepted commits."""
+"""Delivery across rebalances: strict checks of S11 and S12 against ownership and commits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def begins_at_committed(world: BaseWorld, fact: Positioned) -> str | None:
     Delivered,
 )
 def contiguous(world: BaseWorld, fact: Delivered) -> str | None:
-    """Compare records with those before them."""
+    """Compare records with the previous ones."""
     client = fact.client
     if fact.partition not in client.application.believes:
         return f"{client.name} gets records of {fact.partition}, which it does not own"
@@ -57,7 +57,7 @@ def contiguous(world: BaseWorld, fact: Delivered) -> str | None:
     Delivered,
 )
 def nothing_skipped(world: BaseWorld, fact: Delivered) -> str | None:
-    """Compare records with those that the group got before."""
+    """Compare records with the ones that the group got before."""
     reading = world.ledger.reading(fact.partition)
     if reading.is_tainted:
         return None
@@ -95,7 +95,7 @@ def commits_only_delivered(world: BaseWorld, fact: Recorded) -> str | None:
 
 @rule("S12", "(records how an ownership ended)", Called)
 def note_end(world: BaseWorld, fact: Called) -> str | None:
-    """Note whether a partition was given up with everything read of it committed.
+    """Note whether all records read from a partition were committed when it was given up.
 
     A repeated commit that arrives after a newer one moves the position back.
     """

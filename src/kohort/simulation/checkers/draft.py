@@ -74,7 +74,7 @@ def draft_bookkeeping(world: BaseWorld, fact: Looked | Decided) -> str | None:
 
 @rule("S5", "Draft: generations and sequences never go back in the log.", Recorded)
 def draft_generations_grow(world: BaseWorld, fact: Recorded) -> str | None:
-    """Compare a group's record with the one before it."""
+    """Compare a group's record with the previous one."""
     for record in fact.records:
         key, value = record.key, record.value
         if not isinstance(key, DraftGroupKey) or not isinstance(value, DraftGroupValue):
@@ -96,7 +96,7 @@ def draft_generations_grow(world: BaseWorld, fact: Recorded) -> str | None:
     Decided,
 )
 def draft_steady_is_steady(world: BaseWorld, fact: Looked | Decided) -> str | None:
-    """Check a group that is steady by its own account."""
+    """Check a group in the steady state."""
     node = fact.node if isinstance(fact, Decided) else world.coordinator.ready
     group = _group(node) if node is not None else None
     if node is None or group is None or group.state is not DraftState.STEADY:

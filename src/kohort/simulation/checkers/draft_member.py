@@ -1,4 +1,4 @@
-"""How a consumer of a draft group reacts to answers, calls and time (docs/draft.md, D1-D25)."""
+"""Reactions of a draft group's consumer to answers, calls and deadlines (D1-D25)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _WAIT = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _goes_on(told: Told, after: Session) -> bool:
-    """Whether joining goes on: a call is open, a join is in flight, or a retry is planned."""
+    """Return whether a call is running, a join is in flight, or a retry is scheduled."""
     planned = runs(after, RETRY_DUE)
     return after.callback is not None or after.request is not None or planned or seeks(told, after)
 
@@ -101,7 +101,7 @@ def _joined(told: Told, was: Session, after: Session) -> str | None:
 def _membership(
     told: Told, was: Session, after: Session, code: int, *, is_commit: bool
 ) -> str | None:
-    """D1, D3, D4, D6: the meaning of answers to heartbeats and commits."""
+    """D1, D3, D4, D6: the errors in answers to heartbeats and commits."""
     state = was.state
     if code == ErrorCode.ILLEGAL_GENERATION and state in _CONSUMING:
         return None if after.state is S.STOPPED_CONSUMPTION else "does not follow the rebalance"
@@ -162,7 +162,7 @@ def _failed(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _lost(told: Told, was: Session, after: Session) -> str | None:
-    """D21, D23: the coordinator is gone."""
+    """D21, D23: the coordinator is lost."""
     if after.coordinator_known:
         return "has lost the coordinator and goes on using it"
     if was.state in _CONSUMING:
@@ -194,7 +194,7 @@ def _known(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _not_found(told: Told, was: Session, after: Session) -> str | None:
-    """D23, KIP-580: the coordinator was not found; look again after a back-off."""
+    """D23, KIP-580: the look-up failed; another one follows after a back-off."""
     if after.looking_up:
         return "believes that the look-up is still running"
     active = was.state in (*_CONSUMING, *_JOINING)
@@ -226,7 +226,7 @@ def _subscribed(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _left(told: Told, was: Session, after: Session) -> str | None:
-    """D20: unsubscribing and closing: the consumer falls silent."""
+    """D20: unsubscribing and closing: the consumer stops its heartbeats."""
     closes = isinstance(told.event, Closing)
     if was.state in (S.DOWN, S.CLOSED):
         if says_it_leaves(told):
@@ -271,7 +271,7 @@ def _returned(told: Told, was: Session, after: Session) -> str | None:
 
 
 def _time(told: Told, was: Session, after: Session) -> str | None:
-    """D23, D25, KIP-580: what is due is done."""
+    """D23, D25, KIP-580: an expired deadline has its effect."""
     due = due_now(told, was)
     silent = told.now - was.polled_at > told.client.plan.max_poll_interval_ms
     if isinstance(due, HeartbeatDue) and was.is_member:
@@ -314,7 +314,7 @@ _LOOKS: dict[type, Look[Session]] = {
     about=(DraftMemberSession,),
 )
 def draft_member_goes_on(_world: BaseWorld, told: Told) -> str | None:
-    """Compare the consumer after an event with the one before."""
+    """Compare the consumer before and after an event."""
     return look_at(told, _LOOKS)
 
 

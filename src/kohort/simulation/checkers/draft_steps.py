@@ -1,7 +1,7 @@
-"""The draft protocol, step by step (docs/draft.md): answers, and effects of time.
+"""The draft protocol, step by step (docs/draft.md): answers and expired deadlines.
 
-As with the classic protocol, the right answer follows from the request and from the group before
-it, not from the table under test.
+As for the classic protocol, the expected answer is derived from the request and the group before
+it, independently of the table under test.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def draft_jobs_count(_world: BaseWorld, step: Stepped) -> str | None:
 
 
 def _wanted(group: DraftGroup | None) -> object:
-    """The input of an assignment in a rebalancing group: subscriptions and generation."""
+    """Return the input of a rebalancing group's assignment: subscriptions and generation."""
     if group is None or group.state is not REBALANCING:
         return None
     return group.generation, {each.consumer_id: each.topics for each in group.sorted_consumers()}
@@ -277,7 +277,7 @@ def _wanted(group: DraftGroup | None) -> object:
     about=(DraftJoinGroupRequest, DraftJobDone, Tick, TopicsChanged),
 )
 def draft_jobs_are_asked_for(_world: BaseWorld, step: Stepped) -> str | None:
-    """Look for groups that begin to assign, or assign for a new input."""
+    """Look for groups that start an assignment, or restart it for a new input."""
     groups = step.node.shard.session.draft_groups
     if step.session.draft_groups is groups:
         return None
@@ -309,7 +309,7 @@ def draft_waiting_ends(_world: BaseWorld, step: Stepped) -> str | None:
 
 
 def _is_outdated(shard: Shard, group_id: str) -> bool:
-    """D14: whether the assignment does not match the present topics."""
+    """D14: return whether the assignment does not match the present topics."""
     stored = shard.log.draft_groups.get(group_id)
     if stored is None:
         return False
@@ -327,7 +327,7 @@ def _is_outdated(shard: Shard, group_id: str) -> bool:
     about=(TopicsChanged, NoneType),
 )
 def draft_topics_are_followed(_world: BaseWorld, fact: Stepped | Loaded) -> str | None:
-    """Check the group when topics have changed, and after a load."""
+    """Check the group after a change of topics, and after a load."""
     shard = fact.node.shard
     if shard.session.lifecycle is not Lifecycle.READY:
         return None

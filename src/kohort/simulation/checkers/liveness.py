@@ -1,4 +1,4 @@
-"""What must happen eventually: L1-L8."""
+"""Conditions that must eventually hold: L1-L8."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kohort.types import TopicPartition
 if TYPE_CHECKING:
     from kohort.simulation.groups.base import BaseClient, BaseWorld
 
-# How long a removed member may take to ask for membership again.
+# How long a removed member may take to request membership again.
 _BACK_MS = 120_000
 _CLOSE_MS = 240_000
 # Events of one member; a heartbeat takes four, refusals of a loading coordinator many more.
@@ -26,7 +26,7 @@ def wanting(world: BaseWorld) -> list[BaseClient]:
 
 
 def is_converged(world: BaseWorld) -> bool:
-    """Whether all members are at rest with their assignments, and all records are read."""
+    """Return whether all members are stable with their assignments, and all records are read."""
     if world.coordinator.ready is None or world.restarting or not _at_rest(world):
         return False
     return _unread(world) is None and _owned(world) is None
@@ -47,7 +47,7 @@ def _at_rest(world: BaseWorld) -> bool:
 
 
 def _owned(world: BaseWorld) -> str | None:
-    """Return what is wrong with the ownership of subscribed partitions."""
+    """Return the error in the ownership of subscribed partitions, None if there is none."""
     clients = wanting(world)
     topics = frozenset().union(*(client.application.topics for client in clients))
     owners: dict[TopicPartition, list[str]] = {}
@@ -75,7 +75,7 @@ def _unread(world: BaseWorld) -> str | None:
 
 @rule("L3", "Once faults have stopped, all members come to rest.", Settled)
 def nobody_on_the_way(world: BaseWorld, fact: Settled) -> str | None:
-    """Look for members that are still joining, leaving or being called, or die again and again."""
+    """Look for members that still join, leave or wait for a call, or that keep dying."""
     if world.restarting:
         return f"{min(world.restarting)} dies again and again after {fact.bound_ms} ms of calm"
     for client in wanting(world):
@@ -130,7 +130,7 @@ def keeps_reading(world: BaseWorld, _fact: Looked) -> str | None:
 
 @rule("L8", "No storm: events stay in proportion to members and time.", Looked)
 def no_storm(world: BaseWorld, _fact: Looked) -> str | None:
-    """Count events, with room for bursts."""
+    """Count events, and allow for bursts."""
     minutes = world.engine.now / 60_000
     allowed = _EVENTS_PER_MINUTE * len(world.plans) * (minutes + _BURST_MINUTES)
     if world.engine.steps > allowed:

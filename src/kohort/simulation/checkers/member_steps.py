@@ -1,6 +1,7 @@
-"""How a classic member reacts to answers, calls and time, from the rules L2-L15 and not its table.
+"""Reactions of a classic member to answers, calls and deadlines, derived from rules L2-L15.
 
-Each function checks one event: the member's session before and after it, and the effects.
+Each function checks one event, independently of the member's table: the session before and after
+it, and the effects.
 """
 
 from __future__ import annotations
@@ -80,13 +81,13 @@ _JOINED = (
     S.STABLE,
 )
 _BEATING = (S.REVOKING, S.COMPLETING_REBALANCE, S.ASSIGNING, S.STABLE, S.LEAVING)
-# Joining again has begun.
+# The states in which a rejoin has begun.
 _ON_ITS_WAY = (S.REVOKING, S.PREPARING_REBALANCE, S.UNJOINED)
 _GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
 def _identity(was: MemberSession, after: MemberSession, code: int) -> str | None:
-    """L10 (KAFKA-13419): an unknown member forgets its id, a late one only its generation."""
+    """L10 (KAFKA-13419): an unknown member forgets its id, an outdated one its generation."""
     if after.generation != -1:
         return "keeps its generation"
     kept = after.member_id == was.member_id
@@ -121,7 +122,7 @@ def _joined(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _named_too_late(told: Told, was: MemberSession, answer: JoinGroupResponse) -> str | None:
-    """L7 (KIP-394): a member that leaves while it is given an id gives it back."""
+    """L7 (KIP-394): a member that gets an id while it leaves sends LeaveGroup with that id."""
     stays = was.operation is GroupMembershipOperation.REMAIN_IN_GROUP
     wanted = bool(answer.member_id) and was.coordinator_known and not stays
     returned = [
@@ -134,7 +135,7 @@ def _named_too_late(told: Told, was: MemberSession, answer: JoinGroupResponse) -
 
 
 def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
-    """L10: errors that JoinGroup and SyncGroup share."""
+    """L10: errors common to JoinGroup and SyncGroup."""
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         kept = (after.member_id, after.generation) == (was.member_id, was.generation)
         again = kept and sends(told, JoinGroupRequest)
@@ -176,7 +177,7 @@ def _synced(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 def _membership(
     told: Told, was: MemberSession, after: MemberSession, code: int, *, is_commit: bool
 ) -> str | None:
-    """L10, L11: the meaning of answers to heartbeats and commits."""
+    """L10, L11: the errors in answers to heartbeats and commits."""
     state = was.state
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         if state is S.STABLE:
@@ -232,7 +233,7 @@ def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | No
 
 
 def _good_bye(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L7: it has left, or is back as a new member."""
+    """L7: the member has left, or rejoins as a new member."""
     out = after.state is not S.LEAVING and not (was.member_id and after.member_id)
     return None if out else "has said good-bye and stays"
 
@@ -254,7 +255,7 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
 
 
 def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L10: a request without an answer, after which the coordinator is in doubt."""
+    """L10: a request failed, so the coordinator may have moved."""
     event = cast("RequestFailed", told.event)
     tokens = {each.token for each in (was.request, was.heartbeat) if each is not None}
     if event.token not in tokens:
@@ -311,9 +312,9 @@ def _rejoined(_told: Told, was: MemberSession, after: MemberSession) -> str | No
 
 
 def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """KIP-62, L7."""
+    """KIP-62, L7: a poll restarts the poll interval; a stale member rejoins."""
     if was.state is S.STALE:
-        # An open call has to end first.
+        # A running call has to end first.
         back = after.state in _ON_ITS_WAY or was.callback is not None
         return None if back else "polls again and does not come back"
     if was.state not in _JOINED:
@@ -333,7 +334,7 @@ def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | No
         return "keeps what the application has given up"
     if was.state is S.REVOKING:
         joins = after.state in (S.PREPARING_REBALANCE, S.UNJOINED)
-        # The group has removed it meanwhile: first the application learns what else is lost.
+        # The group has removed the member meanwhile: first the other partitions are reported lost.
         loses = after.callback is not None and after.callback.change is Ownership.LOST
         return None if joins or loses else "has given up and does not join"
     if was.state is S.ASSIGNING and was.assignment is not None and was.is_member:
@@ -372,7 +373,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L10: the coordinator is gone."""
+    """L10: the coordinator is lost."""
     if after.coordinator_known:
         return "has lost the coordinator and goes on using it"
     if was.state is S.LEAVING and was.request is not None:
@@ -385,7 +386,7 @@ def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L10, KIP-580: the coordinator was not found; look again after a back-off."""
+    """L10, KIP-580: the look-up failed; another one follows after a back-off."""
     if after.looking_up:
         return "believes that the look-up is still running"
     code = cast("LookupFailed", _told.event).error_code
@@ -414,7 +415,7 @@ def _shared_out(told: Told, was: MemberSession, after: MemberSession) -> str | N
 
 
 def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
-    """L7, L9, KIP-580: what is due is done."""
+    """L7, L9, KIP-580: an expired deadline has its effect."""
     due, state, member = due_now(told, was), was.state, was.is_member
     if isinstance(due, HeartbeatDue) and member and was.coordinator_known:
         if was.heartbeat is None and not sends(told, HeartbeatRequest):
@@ -463,7 +464,7 @@ _LOOKS: dict[type, Look[MemberSession]] = {
     about=(MemberSession,),
 )
 def member_goes_on(_world: BaseWorld, told: Told) -> str | None:
-    """Compare the member after an event with the one before."""
+    """Compare the member before and after an event."""
     return look_at(told, _LOOKS)
 
 
@@ -477,7 +478,7 @@ def joins_with_its_topics(_world: BaseWorld, told: Told) -> str | None:
     """Check the subscription of a JoinGroup."""
     for send in told.effects.sends:
         after = cast("MemberSession", told.effects.session)
-        # A member that is not polled leaves before it can tell its application (KIP-62).
+        # A member whose application does not poll leaves before the listener can run (KIP-62).
         if isinstance(send.request, LeaveGroupRequest) and after.state is S.LEAVING and after.owned:
             return f"{told.client.name} says good-bye before it has given everything up"
         if not isinstance(send.request, JoinGroupRequest):

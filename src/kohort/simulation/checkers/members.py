@@ -25,7 +25,7 @@ _LEAVES = frozenset({"LEAVING", "PREPARE_LEAVING"})
 
 
 def look_at(told: Told, looks: Mapping[type, Look[S]]) -> str | None:
-    """Let the function for an event compare the member after it with the one before."""
+    """Run the check for an event, which compares the member before and after it."""
     look = looks.get(type(told.event))
     if look is None:
         return None
@@ -37,40 +37,40 @@ def look_at(told: Told, looks: Mapping[type, Look[S]]) -> str | None:
 
 
 def runs(session: Session, deadline: MemberDeadline) -> bool:
-    """Whether a deadline runs."""
+    """Return whether a deadline is running."""
     return session.deadlines.get(deadline) is not None
 
 
 def counts_anew(told: Told, after: Session, deadline: MemberDeadline, lasts_ms: int) -> bool:
-    """Whether a time counts from this event on."""
+    """Return whether this event restarted a deadline."""
     due = after.deadlines.get(deadline)
     return due is not None and due >= told.now + lasts_ms
 
 
 def due_now(told: Told, was: Session) -> MemberDeadline | None:
-    """Return the deadline that a tick is about, None when nothing is due."""
+    """Return the deadline that a tick handles, None if nothing is due."""
     earliest = was.deadlines.next()
     return None if earliest is None or earliest[0] > told.now else earliest[1]
 
 
 def seeks(told: Told, after: Session) -> bool:
-    """Whether it looks for the coordinator, or will in a moment."""
+    """Return whether the member looks for the coordinator, or soon will."""
     return told.effects.find_coordinator or after.looking_up or runs(after, LOOKUP_DUE)
 
 
 def sends(told: Told, kind: type) -> bool:
-    """Whether it sends a request of a class."""
+    """Return whether the member sends a request of a class."""
     return any(isinstance(each.request, kind) for each in told.effects.sends)
 
 
 def raises(told: Told, code: int) -> bool:
-    """Whether the application gets an error with a code."""
+    """Return whether the application gets an error with a code."""
     errors = told.effects.raised
     return any(isinstance(each, KafkaError) and each.code == code for each in errors)
 
 
 def says_it_leaves(told: Told) -> bool:
-    """Whether it reports that it leaves."""
+    """Return whether the member reports that it leaves."""
     return any(
         isinstance(each, MemberStateChanged) and each.after in _LEAVES
         for each in told.effects.observed

@@ -25,7 +25,7 @@ def _is_current(group: GroupView, client: BaseClient) -> bool:
 
 
 def shown(partitions: frozenset[TopicPartition] | set[TopicPartition]) -> str:
-    """Return partitions as text, the first five of them."""
+    """Return the first five partitions as text."""
     names = [f"{topic}-{number}" for topic, number in sorted(partitions)]
     return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
 
@@ -53,7 +53,7 @@ def single_owner(world: BaseWorld, fact: Called | Decided | Looked) -> str | Non
             continue
         for partition in client.application.believes:
             if world.ledger.reading(partition).is_tainted:
-                continue  # a topic of this name was deleted: two topics may be meant
+                continue  # a topic of this name was deleted: the members may mean different topics
             other = owners.setdefault(partition, client.name)
             if other != client.name:
                 return f"{other} and {client.name} both own {shown({partition})}"
@@ -90,7 +90,7 @@ def revoke_before_assign(world: BaseWorld, fact: Called) -> str | None:
     Looked,
 )
 def owns_what_was_given(world: BaseWorld, fact: Moved | Looked) -> str | None:
-    """Compare members at rest with the coordinator's records."""
+    """Compare stable members with the coordinator's records."""
     clients = [fact.client] if isinstance(fact, Moved) else world.living()
     group: GroupView | None = None
     for client in clients:
@@ -130,7 +130,7 @@ def eager_members_join_empty(_world: BaseWorld, fact: Moved) -> str | None:
     Called,
 )
 def legal_calls(_world: BaseWorld, fact: Called) -> str | None:
-    """Compare a call that begins with what the application believes."""
+    """Compare a new call with the partitions that the application believes to own."""
     if not fact.begins:
         return None
     believes = fact.client.application.believes
@@ -149,7 +149,7 @@ def legal_calls(_world: BaseWorld, fact: Called) -> str | None:
     Looked,
 )
 def belief_is_knowledge(world: BaseWorld, _fact: Looked) -> str | None:
-    """Compare application and machine while no call is open."""
+    """Compare the application and the machine while no call is running."""
     for client in world.living():
         application, machine = client.application, client.machine
         if application.calling is not None or application.callbacks:

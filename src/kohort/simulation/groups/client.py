@@ -1,4 +1,4 @@
-"""The shell of a member's machine: clock, connections, look-ups and jobs, without logic."""
+"""The shell of a member's machine: clock, connections, look-ups and jobs."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _TICK = Tick()
 _TICKS_MAX = 1_000
 # Jobs in which a member computes its group's assignment.
 _COMPUTES = (ConsumerGroupPrepareAssignmentRequest, ConsumerGroupInstallAssignmentRequest)
-# Requests that are a sign of life.
+# Requests that show that the member is alive.
 _BEATS = (HeartbeatRequest, DraftHeartbeatRequest, ConsumerGroupHeartbeatRequest)
-# Requests that ask for membership.
+# Requests for membership.
 _JOINS = (JoinGroupRequest, ConsumerGroupHeartbeatRequest, DraftJoinGroupRequest)
 # States between the rounds of a cooperative rebalance.
 _BETWEEN = frozenset({"REVOKING", "PREPARING_REBALANCE", "COMPLETING_REBALANCE", "ASSIGNING"})
@@ -59,7 +59,7 @@ _PARKED = (JoinGroupRequest, SyncGroupRequest, DraftJoinGroupRequest)
 
 
 class Client(BaseClient):
-    """One process with one member: from its start to its end."""
+    """One process with one member, from its start to its end."""
 
     def __init__(self, world: BaseWorld, plan: MemberPlan, life: int) -> None:
         self.name = plan.name
@@ -97,14 +97,14 @@ class Client(BaseClient):
     # ------------------------------------------------------------------------------- time
 
     def now(self) -> int:
-        """Return the time on its own clock, which starts anywhere and may be fast or slow."""
+        """Return the time on its own clock, which starts anywhere and may run fast or slow."""
         return self._offset + self.world.engine.now * self._rate // 1_000_000
 
     def _true_time(self, local: int) -> int:
         return -(-(local - self._offset) * 1_000_000 // self._rate)
 
     def skip(self, by_ms: int) -> None:
-        """Set its clock forward."""
+        """Set the process's clock forward."""
         self._offset += by_ms
         self._armed = -1
         self._rearm()
@@ -167,7 +167,7 @@ class Client(BaseClient):
         self._do(effects, before[1], changed)
 
     def _do(self, effects: Effects[object], before: int, changed: bool) -> None:
-        """Carry out the machine's effects, after observers and checkers."""
+        """Carry out the machine's effects, after observers and checkers have run."""
         world, machine = self.world, self.machine
         if world.checking and (changed or effects.observed or effects.sends):
             self._check_move(effects, before, changed)
@@ -195,12 +195,12 @@ class Client(BaseClient):
         self._rearm()
 
     def _seen(self) -> tuple[Enum, int, frozenset[TopicPartition]]:
-        """The state of the member as seen from outside."""
+        """Return the visible state of the member."""
         machine = self.machine
         return machine.state, machine.generation_id, machine.assigned
 
     def _check_move(self, effects: Effects[object], before: int, changed: bool) -> None:
-        """Run the checkers if it has changed, or sends more than a sign of life."""
+        """Run the checkers if the member has changed or sends more than a heartbeat."""
         speaks = effects.sends and not _is_sign_of_life(effects.sends[0].request)
         if changed or effects.observed or speaks:
             sends = tuple(send.request for send in effects.sends)
@@ -208,7 +208,7 @@ class Client(BaseClient):
             self.world.check(Moved(self, sends, effects.observed))
 
     def _note_membership(self, before: int, sends: tuple[Message, ...]) -> None:
-        """Record since when it is not a member any more, until it asks for membership again."""
+        """Record when the member lost its membership, until it requests a new one."""
         lost_at, key = self.world.ledger.lost_at, (self.name, self.life)
         if any(isinstance(each, _JOINS) for each in sends) or not self.application.wants:
             lost_at.pop(key, None)
@@ -216,7 +216,7 @@ class Client(BaseClient):
             lost_at[key] = self.world.engine.now
 
     def ask(self, event: MemberEvent) -> bool:
-        """Like `tell`, for a call that the machine may refuse; return whether it accepted it."""
+        """Like `tell`, for a call that the machine may refuse; return whether it was accepted."""
         try:
             self._tell(event)
         except LocalProtocolError:
@@ -238,7 +238,7 @@ class Client(BaseClient):
 
     @property
     def owes_a_round(self) -> bool:
-        """Whether it is a static member in the middle of a cooperative rebalance (KIP-429)."""
+        """Return whether it is a static member during a cooperative rebalance (KIP-429)."""
         cooperative = self.protocol.is_classic and not self.is_eager
         return bool(self.plan.instance) and cooperative and self.machine.state.name in _BETWEEN
 
@@ -270,7 +270,7 @@ class Client(BaseClient):
         Args:
             purpose: Which connection: "join" for requests that are parked, or "group".
             request: The request.
-            done: Called with the answer, or None when there is none.
+            done: Called with the answer, or None without one.
             timeout_ms: How long to wait, in milliseconds of true time.
         """
         world = self.world
@@ -291,29 +291,29 @@ class Client(BaseClient):
             world.repeat(connection, pending)
 
     def connection_lost(self, node: BaseNode) -> None:
-        """The node at the other end died."""
+        """Handle the death of the node at the other end."""
         for connection in list(self._connections.values()):
             if connection.node is node:
                 connection.lingers = False
                 self.world.engine.after(1, self, self.world.network.close, connection)
 
     def reset(self, lingers: bool) -> None:
-        """All its connections break.
+        """Break all its connections.
 
         Args:
-            lingers: Whether requests in flight arrive nevertheless.
+            lingers: Whether requests in flight still arrive.
         """
         for connection in list(self._connections.values()):
             connection.lingers = lingers
             self.world.network.close(connection)
 
     def fall_silent(self) -> None:
-        """Its connections are dead, but no side notices (half-open connections)."""
+        """Break its connections without either side noticing (half-open connections)."""
         for connection in self._connections.values():
             connection.silent = True
 
     def mend(self) -> None:
-        """Let it notice that connections are dead."""
+        """Detect that connections are dead."""
         for connection in list(self._connections.values()):
             if connection.silent:
                 self.world.network.close(connection)
@@ -371,14 +371,14 @@ class Client(BaseClient):
             self.tell(JobDone(job.token, assignments))
 
     def tell_assignor(self, callback: Callback) -> None:
-        """Pass the assignment to the assignor before the application (L5)."""
+        """Pass the assignment to the assignor before it is reported to the application (L5)."""
         try:
             self.machine.tell_assignor(callback)
         except Exception:  # noqa: BLE001  # the poll raises it, and nothing else changes
             self.world.note("assignor raised")
 
     def _assign_by_epoch(self, job: AssignmentJob) -> None:
-        """Compute the assignment that the coordinator asked for (KIP-848)."""
+        """Compute the assignment that the coordinator requested (KIP-848)."""
         world = self.world
         try:
             if world.assignor_fails(self):
@@ -395,7 +395,7 @@ class Client(BaseClient):
         self.tell(JobDone(job.token, assignments))
 
     def _name_topics(self) -> None:
-        """Tell the member the names of topics of which it only knows the id (KIP-848)."""
+        """Look up names of topics that the member knows only by id (KIP-848)."""
         self._asking_names = False
         unnamed = self.machine.unnamed
         if not unnamed:
@@ -409,13 +409,13 @@ class Client(BaseClient):
             self.world.engine.after(_RETRY_MS, self, self._name_topics)
 
     def _watch_topics(self) -> None:
-        """Lead without having computed the assignment (KIP-814): present topics count as known."""
+        """Lead without computing the assignment (KIP-814): treat the present topics as known."""
         watched = self.machine.group_topics
         self._counts = {name: n for name, n in sorted(self.metadata.items()) if name in watched}
         self.world.leads_unseen(watched)
 
     def learn_topics(self, counts: dict[str, int]) -> None:
-        """Its metadata is refreshed."""
+        """Refresh the process's metadata."""
         self.metadata = counts
         watched = self.machine.group_topics
         if watched and self._counts is not None:
@@ -427,12 +427,12 @@ class Client(BaseClient):
 
     @property
     def in_flight(self) -> int:
-        """How many of its requests have no answer yet."""
+        """Return the number of its unanswered requests."""
         return sum(len(connection.waiting) for connection in self._connections.values())
 
     @property
     def held_until(self) -> int:
-        """Until when the network blocks it."""
+        """Return until when the network blocks it."""
         silent = any(each.silent and each.is_open for each in self._connections.values())
         held = self.world.engine.now if silent else 0
         return max(held, self.up_blocked_until, self.down_blocked_until)
@@ -440,10 +440,10 @@ class Client(BaseClient):
     # ------------------------------------------------------------------------------- its end
 
     def die(self, restart_ms: int) -> None:
-        """The process ends, without a word.
+        """End the process abruptly.
 
         Args:
-            restart_ms: When it starts again; 0: never.
+            restart_ms: After what time it restarts; 0: never.
         """
         if not self.alive:
             return
@@ -458,7 +458,7 @@ class Client(BaseClient):
 
 
 def _is_sign_of_life(request: Message) -> bool:
-    """Whether a request is only a sign of life, without partitions or subscription."""
+    """Return whether a request is a plain heartbeat, without partitions or subscription."""
     if isinstance(request, ConsumerGroupHeartbeatRequest):
         says = (request.topic_partitions, request.subscribed_topic_names)
         return request.member_epoch > 0 and says == (None, None)

@@ -418,12 +418,12 @@ def make_config(scenario: Scenario) -> CoordinatorConfig:
 
 
 def may_fail(job: Job) -> bool:
-    """Whether a job needs an assignor of the coordinator, which may raise."""
+    """Return whether a job runs an assignor of the coordinator, which may raise."""
     return isinstance(job, (DraftAssignmentJob, TargetJob))
 
 
 def do_job(job: Job, wall_ms: int, *, fails: bool = False) -> JobDone | DraftJobDone:
-    """Do a job, and return the event that reports it.
+    """Run a job, and return the event with its result.
 
     Args:
         job: The job.

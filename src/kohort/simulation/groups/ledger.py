@@ -1,6 +1,6 @@
 """The simulation's own records, independent of the machines, for the checkers.
 
-Nothing here relies on a machine. The group log is folded separately from its bytes; deliveries and
+Nothing here relies on a machine. The group log is folded separately, from its bytes. Deliveries and
 accepted commits are recorded as they happen.
 """
 
@@ -35,14 +35,14 @@ GROUP = "delays"
 
 
 class Reading(Struct):
-    """How far a partition was read by the group.
+    """The group's progress in a partition.
 
     Attributes:
         delivered: Every record below was delivered to some member.
-        is_clean: Whether the last owner gave it up with everything it had read committed.
-        is_tainted: Whether there are no guarantees any more: the topic was deleted, and a late
-            commit for the old one looks like one for the new one (before KIP-516); or the log lost
-            its owner.
+        is_clean: Whether the last owner had committed all records it had read when it gave it up.
+        is_tainted: Whether guarantees no longer hold: the topic was deleted, and a late commit for
+            the old topic looks like one for the new topic (before KIP-516); or the log lost its
+            owner.
         repeated: How many records were handed out more than once.
     """
 
@@ -53,20 +53,20 @@ class Reading(Struct):
 
 
 class Ledger(Struct):
-    """What happened so far.
+    """The history of a run so far.
 
     Attributes:
         fold: The fold of the group log, from its bytes.
-        readings: How far each partition was read.
-        positions: For each client and partition the next offset to deliver.
+        readings: The group's progress in each partition.
+        positions: For each client and partition, the next offset to deliver.
         generations: How many generations began.
         rebalances: How many rebalances began.
-        lost_at: Since when a former member has no membership.
+        lost_at: When each former member lost its membership.
         newest: The newest generation the coordinator has begun, or loaded.
         assigned_ms: When the newest assignment was accepted.
         newest_epoch: The highest epoch that a consumer group's log had.
         generations_at_calm: How many generations had begun when faults stopped.
-        before: Each group as it was before its last record.
+        before: Each group before its last record.
     """
 
     fold: LogState = field(default_factory=LogState)
@@ -82,7 +82,7 @@ class Ledger(Struct):
     before: dict[str, StoredGroup | None] = field(default_factory=dict)
 
     def append(self, written: Iterable[Encoded]) -> None:
-        """Add records, as they were written, to the fold."""
+        """Fold newly written records."""
         for key, value in written:
             read = decoded(key, value)
             if read is not None:
@@ -93,14 +93,13 @@ class Ledger(Struct):
                 self.fold = self.fold.apply(read)
 
     def cut(self, records: Iterable[GroupRecord], names: Mapping[UUID, str]) -> None:
-        """Go back to the rest of a damaged log: later confirmations are lost.
+        """Restart from the intact part of a damaged log: later confirmations are lost.
 
-        Positions go back, so records are read again. A member keeps partitions that it got within
-        its epoch, though its coordinator has forgotten them: there are no guarantees for such
-        partitions.
+        Positions go back, so records are read again. A member keeps partitions of its epoch that
+        the coordinator no longer knows about; no guarantees hold for them.
 
         Args:
-            records: The rest.
+            records: The intact records.
             names: The topics by their ids.
         """
         before, self.fold = self.fold, LogState()
@@ -119,7 +118,7 @@ class Ledger(Struct):
     def _positioned(self, key: OffsetCommitKey, value: GroupValue | None) -> None:
         """Note that records will be read again after a position was deleted or went back.
 
-        A commit in flight when its partition was given up may arrive after a newer one.
+        A commit in flight while its partition is given up may arrive after a newer commit.
         """
         reading = self.reading(TopicPartition(key.topic, key.partition))
         offset = value.offset if isinstance(value, OffsetCommitValue) else -1
@@ -127,16 +126,16 @@ class Ledger(Struct):
             reading.is_clean = False
 
     def loaded(self, log: LogState) -> None:
-        """A coordinator begins again where its log ends."""
+        """Note that a coordinator has loaded the log."""
         stored = log.groups.get(GROUP) or log.draft_groups.get(GROUP)
         self.newest = stored.generation if stored is not None else 0
 
     def before_last(self, group_id: str) -> StoredGroup | None:
-        """Return a group as it was before its last record."""
+        """Return a group before its last record."""
         return self.before.get(group_id)
 
     def members(self, group_id: str) -> frozenset[str]:
-        """Return the ids of the members that are in the log."""
+        """Return the ids of the members in the log."""
         stored = self.fold.groups.get(group_id)
         if stored is not None:
             return frozenset(stored.members)
@@ -175,11 +174,11 @@ class Ledger(Struct):
         return stored.offset if stored is not None else -1
 
     def note_reset(self, partition: TopicPartition) -> None:
-        """A position beyond the end of a topic that was recreated starts again."""
+        """Note that a position beyond the end of a recreated topic was reset."""
         self.reading(partition).is_tainted = True
 
     def observe(self, event: GroupEvent) -> None:
-        """Count what the coordinator reports."""
+        """Count the coordinator's events."""
         if isinstance(event, GenerationStarted):
             self.generations += 1
             if event.group == GROUP:
@@ -193,7 +192,7 @@ class Ledger(Struct):
 
 
 def _given(log: LogState) -> set[tuple[str, UUID, int]]:
-    """Return the partitions that each member has, or has not given up, by the group's log."""
+    """Return each member's partitions in the log, including those it has yet to give up."""
     group = log.consumer_groups.get(GROUP)
     return {
         (member.member_id, topic_id, number)

@@ -1,8 +1,8 @@
-"""The group log of the simulated cluster: bytes that survive, and their faults.
+"""The group log of the simulated cluster: durable bytes, and their faults.
 
-A batch is complete or missing: a torn or damaged one fails its checksum, and is cut off with
-everything after it when the log is next opened. Only the leader of the highest epoch may append,
-which makes an old coordinator harmless.
+A batch is complete or missing: a torn or damaged batch fails its checksum, and the next opening of
+the log truncates it and everything after it. Only the leader with the highest epoch may append, so
+a former coordinator can do no harm.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kohort.wire.records import Record, decode_records, encode_batch
 from kohort.wire.records.header import BatchHeader, iter_batches
 
 Encoded = tuple[bytes, bytes | None]
-# The ledger reads each record when it is written, and a coordinator all of them when it loads.
+# Cached: the ledger reads each record when it is written, a coordinator reads all when it loads.
 decoded = lru_cache(maxsize=10_000)(group_log.decode_record)
 
 
 class Batch(Struct, frozen=True):
-    """Records that were written together.
+    """Records that were appended together.
 
     Attributes:
         offset: Offset of the first of them; compaction does not change it.
@@ -50,18 +50,18 @@ class GroupLog(Struct):
     leader_epoch: int = 0
     batches: list[Batch] = field(default_factory=list)
     end: int = 0
-    # After a flipped bit: the bytes on disk from an offset on, which were not read yet.
+    # After a flipped bit: the unread bytes on disk, from an offset on.
     _damaged: tuple[int, bytes] | None = None
     _cleaned_to: int = 0
 
     def append(self, records: tuple[GroupRecord, ...]) -> None:
-        """Add records as one batch."""
+        """Append records as one batch."""
         encoded = tuple(group_log.encode_record(r.key, r.value) for r in records)
         self.batches.append(Batch(self.end, encoded))
         self.end += len(encoded)
 
     def lose_end(self, count: int = 1) -> int:
-        """Lose the last batches: they were not written completely, or not to the disk.
+        """Lose the last batches, which were not written completely or not synced to the disk.
 
         Returns:
             The new end of the log.
@@ -100,12 +100,12 @@ class GroupLog(Struct):
     def _last(self, count: int) -> list[Batch]:
         """Return the last batches that compaction has not processed.
 
-        Processed ones were synced before, and a truncation does not bring removed ones back.
+        Compacted batches are synced, and truncation cannot restore the batches that they replaced.
         """
         return [batch for batch in self.batches[-count:] if batch.offset >= self._cleaned_to]
 
     def open(self) -> None:
-        """Open the log, like a broker that starts: damaged batches are cut off."""
+        """Open the log like a starting broker, which truncates damaged batches."""
         if self._damaged is None:
             return
         first, data = self._damaged
@@ -118,9 +118,9 @@ class GroupLog(Struct):
             self.end = header.next_offset
 
     def compact(self) -> None:
-        """Keep the newest record of each key, of all batches but the last.
+        """Compact all batches but the last: keep the newest record of each key.
 
-        Tombstones stay, as in Kafka for a day. Damaged batches are left alone.
+        Tombstones stay, as they do in Kafka for a day. Damaged batches are not touched.
         """
         last = self.end if self._damaged is None else self._damaged[0]
         cleaned = [batch for batch in self.batches[:-1] if batch.offset < last]
@@ -150,7 +150,7 @@ class GroupLog(Struct):
 
     @property
     def middle(self) -> int:
-        """The offset at which a batch in the middle of the log begins."""
+        """Return the offset of a batch in the middle of the log."""
         half = self.end // 2
         return next((each.offset for each in self.batches if each.offset >= half), self.end)
 
@@ -165,6 +165,6 @@ def _written(batch: Batch) -> bytes:
 
 
 def _whole(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches at the begin of some bytes, up to an invalid header."""
+    """Yield the batches at the start of some bytes, up to an invalid header."""
     with suppress(RemoteProtocolError):
         yield from iter_batches(data)

@@ -1,4 +1,4 @@
-"""The simulated world of one run: engine, network, coordinator, clients, topics and the books."""
+"""The simulated world of one run: engine, network, coordinator, clients, topics and ledger."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from kohort.wire.codec.schema import Message
 from kohort.wire.messages.group_records import GroupRecord
 
 NO_CHECKERS = Checkers(())
-# Share of the coordinator's jobs that are slow, where it is not one of twenty: otherwise no member
-# joins a draft group during a job.
+# Share of the coordinator's slow jobs if it is not one in twenty: otherwise no member would join a
+# draft group during a job.
 _SLOW_JOBS = {"draft": 0.25}
 _LOOKED = Looked()
 _LOOK_EVERY_MS = 60_000
@@ -54,7 +54,7 @@ Listener: TypeAlias = Callable[[BaseClient, Ownership, frozenset[TopicPartition]
 
 
 class ViolationError(KohortError):
-    """A checker found that a rule is broken.
+    """A checker found a broken rule.
 
     Attributes:
         checker: Name of the checker.
@@ -66,7 +66,7 @@ class ViolationError(KohortError):
 
 
 class MachineFailedError(KohortError):
-    """A machine raised an error: a bug, but not found by a checker."""
+    """A machine raised an error: a bug that no checker found."""
 
 
 class World(BaseWorld):
@@ -96,8 +96,8 @@ class World(BaseWorld):
             scenario: The scenario.
             checkers: The rules to check.
             trace: Records events; None: no trace.
-            assignors: Assignors that a user brings, by name.
-            survives_failures: Whether a machine that raises only ends its process, not the run.
+            assignors: The user's assignors, by name.
+            survives_failures: Whether an error in a machine ends only its process, not the run.
         """
         self.scenario = scenario
         self.config = make_config(scenario)
@@ -129,7 +129,7 @@ class World(BaseWorld):
         self.application: type[Application] = Application
         self._imaged = -1
         self._image = NO_TOPICS
-        # Members that died and are about to be started again.
+        # Members that died and will be restarted.
         self.restarting: set[str] = set()
         self.unseen: set[str] = set()
         self._produced: set[str] = set()
@@ -191,7 +191,7 @@ class World(BaseWorld):
         client.application.start()
 
     def assignors_for(self, _client: BaseClient) -> Mapping[str, Assignor]:
-        """Return the assignors that a user brings for a process that starts, by name."""
+        """Return the user's assignors for a new process, by name."""
         return self.assignors
 
     def add(self, plan: MemberPlan) -> None:
@@ -208,7 +208,7 @@ class World(BaseWorld):
         return [client for _, client in sorted(self.members.items()) if client.alive]
 
     def client_died(self, client: BaseClient) -> None:
-        """Note that a client's partitions have lost their owner without being given up."""
+        """Note that a client died without giving up its partitions."""
         application = client.application
         for partition in sorted(application.believes):
             self.ledger.reading(partition).is_clean = False
@@ -263,7 +263,7 @@ class World(BaseWorld):
         return stream.between(100, 5_000) if slow else 1
 
     def job_fails(self) -> bool:
-        """Whether the coordinator's next job fails."""
+        """Return whether the coordinator's next job fails."""
         if not self.failing_jobs:
             return False
         self.failing_jobs -= 1
@@ -271,7 +271,7 @@ class World(BaseWorld):
         return True
 
     def assignor_fails(self, client: BaseClient) -> bool:
-        """Whether the next assignment of this leader raises."""
+        """Return whether the next assignment of this leader raises."""
         if client.name in self.failing_assignors:
             self.failing_assignors.discard(client.name)
             self.note("assignor raised")
@@ -279,14 +279,14 @@ class World(BaseWorld):
         return False
 
     def version_of(self, request: type[Message]) -> int:
-        """Return the version in which requests of a class are sent."""
+        """Return the version of requests of a class."""
         version = self._versions.get(request)
         if version is None:
             version = self._versions[request] = request.max_version
         return version
 
     def repeat(self, connection: Connection, pending: Pending) -> None:
-        """Let a request arrive a second time, later, as with a retry of a client or proxy."""
+        """Deliver a request a second time, later, as after a retry of a client or proxy."""
         self.repeat_next -= 1
         self.note("request repeated")
         copy = Pending(pending.due, _nobody, pending.request, pending.version, is_copy=True)
@@ -301,7 +301,7 @@ class World(BaseWorld):
     # ------------------------------------------------------------------------------- topics
 
     def tell_topics_deleted(self, topics: frozenset[str]) -> None:
-        """Tell the coordinator that topics are gone."""
+        """Notify the coordinator of deleted topics."""
         leader = self.coordinator.ready
         if leader is not None:
             leader.run(TopicsDeleted(topics))
@@ -309,7 +309,7 @@ class World(BaseWorld):
             self.coordinator.untold |= topics
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; every client at once forgets its positions."""
+        """Delete a topic; every client forgets its positions at once."""
         for partition in list(self.topics.partitions((name,))):
             self.ledger.reading(partition).is_tainted = True
         self.topics.delete(name)
@@ -318,7 +318,7 @@ class World(BaseWorld):
         self.tell_topics_deleted(frozenset({name}))
 
     def produce(self, plan: TopicPlan) -> None:
-        """Begin to write records to a topic that the scenario did not begin with."""
+        """Begin to write records to a topic created during the run."""
         if plan.name not in self._produced:
             self._produced.add(plan.name)
             stream = Stream(self.scenario.seed, "produce", plan.name)
@@ -331,9 +331,10 @@ class World(BaseWorld):
             self.spread_metadata(2_000, name)
 
     def leads_unseen(self, topics: frozenset[str]) -> None:
-        """Note changes that a leader which skips its first assignment cannot know.
+        """Note changes of topics that a leader misses because it skips its first assignment.
 
-        Kafka's cannot, either: with KIP-814 such topics stay as they are until the next rebalance.
+        Kafka's leader misses them, too: with KIP-814, such topics keep their assignment until the
+        next rebalance.
         """
         self._changed_unseen(topics)
 
@@ -344,7 +345,7 @@ class World(BaseWorld):
                 self.unseen.add(name)
 
     def spread_metadata(self, within_ms: int, name: str) -> None:
-        """Let every client learn, one after the other, that a topic has changed."""
+        """Refresh the clients' metadata, one after the other, after a topic has changed."""
         self._topic_changed_ms[name] = self.engine.now
         if self.scenario.protocol == MIGRATION and self._is_led_by_nobody():
             self.note("topic change unseen without a leader")
@@ -354,11 +355,11 @@ class World(BaseWorld):
             self.engine.after(delay, client, self._refresh, client)
 
     def _is_led_by_nobody(self) -> bool:
-        """Whether no leader watches the topics.
+        """Return whether no leader watches the topics.
 
-        That is so in a classic group that came back from KIP-848 without a rebalance, and in a
-        group of KIP-848 with only classic members, as its coordinator checks topics upon
-        ConsumerGroupHeartbeats only. Kafka behaves the same in both; the next rebalance checks such
+        This happens in a classic group that was downgraded from KIP-848 without a rebalance, and in
+        a KIP-848 group with only classic members, because its coordinator checks topics only on
+        ConsumerGroupHeartbeat. Kafka does the same in both cases; the next rebalance checks the
         topics.
         """
         consumers = self.ledger.fold.consumer_groups.get(GROUP)
@@ -376,17 +377,17 @@ class World(BaseWorld):
     # ------------------------------------------------------------------------------- the ledger
 
     def recorded(self, node: BaseNode, records: tuple[GroupRecord, ...]) -> None:
-        """Records are in the log: check them against the ledger, then update it."""
+        """Check new records in the log against the ledger, then update it."""
         if self.checking:
             self.check(Recorded(node, records))
             self.ledger.append(self.log.batches[-1].records)
 
     def disturbed(self, lasts_ms: int = 0) -> None:
-        """Note a fault that excuses delays until it is over."""
+        """Note a fault that excuses delays until it ends."""
         self.disturbed_until = max(self.disturbed_until, self.engine.now + lasts_ms)
 
     def is_disturbed(self, within_ms: int) -> bool:
-        """Whether a fault that excuses delays happened a short time ago."""
+        """Return whether a recent fault excuses delays."""
         return self.is_loading or self.engine.now - self.disturbed_until < within_ms
 
     def note(self, what: str) -> None:
@@ -421,7 +422,7 @@ class World(BaseWorld):
         return self._views.of(node.shard) if node is not None else None
 
     def is_current(self, client: BaseClient) -> bool:
-        """Whether a client is really a member of the present generation."""
+        """Return whether a client is a member of the present generation at the coordinator."""
         group = self.view()
         machine = client.machine
         return group is not None and group.is_current(machine.member_id, machine.generation_id)
@@ -430,7 +431,7 @@ class World(BaseWorld):
         """Run the checkers of a fact.
 
         Raises:
-            ViolationError: One of them complains.
+            ViolationError: A checker found a broken rule.
         """
         for rule in self._checkers[type(fact), fact.about]:
             complaint = rule.function(self, cast("Fact", fact))
@@ -441,7 +442,7 @@ class World(BaseWorld):
             self.engine.after(0, None, self.check, _LOOKED)
 
     def fail(self, checker: str, complaint: str) -> None:
-        """End the run: a rule is broken.
+        """End the run, because a rule is broken.
 
         Raises:
             ViolationError: Always, when rules are checked.
@@ -450,10 +451,10 @@ class World(BaseWorld):
             raise ViolationError(checker, f"at {self.engine.now} ms: {complaint}")
 
     def machine_failed(self, who: str, error: Exception) -> None:
-        """A machine raised an error.
+        """Handle an error of a machine.
 
         Raises:
-            MachineFailedError: Unless the run is to survive it.
+            MachineFailedError: Unless the run survives failures.
         """
         self.note("machine failed")
         if not self.survives_failures:
@@ -463,7 +464,7 @@ class World(BaseWorld):
 
     @property
     def image(self) -> TopicsImage:
-        """The topics of the cluster, for the coordinator."""
+        """Return the topics of the cluster for the coordinator."""
         if self._imaged != self.topics.version:
             self._imaged = self.topics.version
             views = (
@@ -475,7 +476,7 @@ class World(BaseWorld):
 
     @property
     def is_loading(self) -> bool:
-        """Whether the coordinator is loading its log."""
+        """Return whether the coordinator is loading its log."""
         leader = self.coordinator.leader
         return leader is None or leader.shard.state is not Lifecycle.READY
 

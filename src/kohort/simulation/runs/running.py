@@ -160,11 +160,11 @@ def settle(world: World) -> None:
 
 
 class Owners:
-    """Collects changes of ownership as applications learn them.
+    """Collects changes of ownership as they are reported to applications.
 
-    A partition has an owner from the call that assigns it to the end of the call that takes it
-    away, or to the death of the process. Where two believe that they own it (one may have been
-    suspended), the later one counts.
+    A partition has an owner from the call that assigns it until the call that revokes it ends, or
+    until the process dies. If two members believe that they own it (one may have been suspended),
+    the later one counts.
 
     Args:
         world: The run to observe, before it begins.
