@@ -1,1 +1,1 @@
-"""The simulated cluster and its groups: brokers, members, applications and the books."""
+"""The simulated cluster and its groups: brokers, members, applications and the ledger."""

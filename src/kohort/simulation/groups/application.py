@@ -2,7 +2,7 @@
 
 It behaves like a user of `kohort.client.Consumer`: records count as consumed when the next poll
 begins, consumed records are committed before the listener loses partitions, and a partition is not
-read during a call of the listener about it. It polls when there is news, not on a tick.
+read during a listener call about it. It polls when there is something to do, not on a tick.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ class Application(BaseApplication):
 
     @property
     def wants(self) -> bool:
-        """Whether it subscribes to anything, existing or not."""
+        """Return whether it has a subscription, even to missing topics."""
         return bool(self._names or self._pattern)
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that it subscribes to; for an expression, the present matches."""
+        """Return the topics that it subscribes to; for an expression, the present matches."""
         if self._pattern:
             return self.client.world.topics.matching(self._pattern)
         return self._names
@@ -94,7 +94,7 @@ class Application(BaseApplication):
         return Subscribed(frozenset() if self._pattern else self._names, self._pattern or None)
 
     def poll(self) -> None:
-        """Call poll: earlier records count as consumed now."""
+        """Call poll, after which earlier records count as consumed."""
         client = self.client
         engine = client.world.engine
         if self.stalled_until > engine.now:
@@ -121,13 +121,13 @@ class Application(BaseApplication):
             self.poll()
 
     def news(self, callbacks: tuple[Callback, ...], raised: tuple[KohortError, ...]) -> None:
-        """The member has something for the application."""
+        """Note that the member has callbacks or errors for the application."""
         self.callbacks += callbacks
         self._errors += raised
         self.wake()
 
     def wake(self) -> None:
-        """Look for news, if it waits in a poll."""
+        """End a waiting poll if there is something to do."""
         if not self._woken and self._polls and self.calling is None:
             self._woken = True
             self.client.world.engine.after(0, self.client, self._awake)
@@ -152,7 +152,7 @@ class Application(BaseApplication):
             self._deliver()
 
     def _raised(self, error: KohortError) -> None:
-        """Take an error from poll; a fatal one ends the process."""
+        """Handle an error from poll; a fatal error ends the process."""
         client = self.client
         client.world.note("error raised")
         if client.machine.state.name in client.protocol.fatal:
@@ -169,7 +169,7 @@ class Application(BaseApplication):
     # ------------------------------------------------------------------------------- the listener
 
     def _serve(self, callback: Callback) -> None:
-        """Make a call that the member asks for."""
+        """Run a call that the member queued."""
         self.calling = callback
         change = self._change(callback)
         if change is Ownership.ASSIGNED:
@@ -184,7 +184,7 @@ class Application(BaseApplication):
             self._listen(change)
 
     def _change(self, callback: Callback) -> Ownership:
-        """Return the call to make, as the client does: a removed member has lost everything."""
+        """Return the call to make, as the client does: a removed member has lost all partitions."""
         is_member = self.client.machine.generation_id >= 0
         if callback.change is Ownership.REVOKED and not is_member:
             return Ownership.LOST
@@ -215,7 +215,7 @@ class Application(BaseApplication):
             self._told(change)
 
     def listen(self, change: Ownership, partitions: frozenset[TopicPartition]) -> None:
-        """Run the listener; subclasses with a real listener call that."""
+        """Run the listener; subclasses call a real one."""
 
     def takes_ms(self, _change: Ownership) -> int:
         """Return how long the listener takes."""
@@ -230,7 +230,7 @@ class Application(BaseApplication):
             self.consumed.pop(partition, None)
 
     def _told(self, change: Ownership) -> None:
-        """The listener has returned."""
+        """Report that the listener has returned."""
         callback, client = self.calling, self.client
         if callback is None or not client.alive:
             return
@@ -304,7 +304,7 @@ class Application(BaseApplication):
         return offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from an offset, and ignore a look-up under way for the partition."""
+        """Continue from an offset, and ignore a running look-up for the partition."""
         self.positions[partition] = self.consumed[partition] = offset
         self._lives[partition] = self._lives.get(partition, 0) + 1
         self._fetching.discard(partition)
@@ -312,7 +312,7 @@ class Application(BaseApplication):
     # ------------------------------------------------------------------------------- records
 
     def _deliver(self) -> None:
-        """Hand out records, if there are any; then process them, then poll again."""
+        """Hand out records if there are any, process them, then poll again."""
         client, left = self.client, self.client.plan.batch
         world = client.world
         delivered = False
@@ -340,7 +340,7 @@ class Application(BaseApplication):
             world.engine.after(takes_ms, client, self._processed)
 
     def _processed(self) -> None:
-        """The batch is done."""
+        """Finish the batch."""
         plan = self.client.plan
         if plan.commit == "auto":
             self.poll()
@@ -361,11 +361,11 @@ class Application(BaseApplication):
         partitions: frozenset[TopicPartition] | None,
         done: Callable[[bool], None] | None = None,
     ) -> None:
-        """Commit consumed offsets that are not known to be stored.
+        """Commit consumed offsets whose commits were not confirmed yet.
 
         Args:
             partitions: Commit only these; None: all.
-            done: Called with whether they were stored; None: do not wait.
+            done: Called with whether the offsets were stored; None: do not wait.
         """
         offsets = {
             partition: OffsetAndMetadata(offset)
@@ -380,7 +380,7 @@ class Application(BaseApplication):
             tell(True)
 
     def commit(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
-        """Commit, retrying until a time; report whether the offsets were stored."""
+        """Commit, and retry until a time; report whether the offsets were stored."""
         client = self.client
         try:
             request = client.machine.commit_request(offsets)
@@ -419,7 +419,7 @@ class Application(BaseApplication):
             done(False)
 
     def _commit_again(self, offsets: Offsets, done: Callable[[bool], None], until: int) -> None:
-        """Try again with the partitions still owned: it may have begun to close meanwhile."""
+        """Retry with the partitions still owned; the application may be closing by now."""
         own = {each: offset for each, offset in offsets.items() if each in self.believes}
         if own:
             self.commit(own, done, until)
@@ -429,7 +429,7 @@ class Application(BaseApplication):
     # ------------------------------------------------------------------------------- other calls
 
     def close(self) -> None:
-        """Close the consumer: commit, then let the member leave."""
+        """Close the consumer: commit, then have the member leave."""
         self.closing = True
         self.closing_since = self.client.world.engine.now
         if self.client.plan.commit == "auto":
@@ -463,22 +463,22 @@ class Application(BaseApplication):
                 self.stored.pop(partition, None)
 
     def unsubscribe(self) -> None:
-        """Unsubscribe for a while."""
+        """Unsubscribe temporarily."""
         self._names, self._pattern = frozenset(), ""
         self.client.ask(Unsubscribed())
 
     def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> None:
-        """Subscribe to other topics, or to an expression where the protocol has them."""
+        """Subscribe to other topics, or to an expression if the protocol supports it."""
         client = self.client
         self._pattern = pattern if client.protocol.has_epochs else ""
         self._names = frozenset(topics)
-        # The coordinator would not notice a static member that returns with another subscription
+        # The coordinator does not notice the changed subscription of a returning static member
         # (C31).
         client.world.change_plan(client.name, topics=tuple(sorted(topics)), pattern=self._pattern)
         client.ask(self._subscription())
 
     def subscribe_again(self) -> None:
-        """Repeat the last subscription: a static member's new one would not be noticed (C31)."""
+        """Repeat the last subscription; a static member's new one would go unnoticed (C31)."""
         plan = self.client.world.plans[self.client.name]
         self.subscribe(plan.topics, plan.pattern)
 

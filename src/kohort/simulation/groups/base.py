@@ -1,7 +1,7 @@
-"""The parts of a simulated group and what they know of each other: state, and calls between them.
+"""The interfaces of a simulated group's parts: their state, and the calls between them.
 
-Their behaviour is in `application`, `client` and `coordinator`, which know each other and the world
-by these classes only, as checkers do. `world` makes them all.
+Their behaviour is in `application`, `client` and `coordinator`. Those modules and the checkers
+depend only on these classes; `world` creates the objects.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Observed(Protocol):
 
     @property
     def about(self) -> type:
-        """By what checkers may select it."""
+        """Return the class by which checkers select it."""
 
 
 class BaseApplication(ABC):
@@ -50,16 +50,16 @@ class BaseApplication(ABC):
         believes: Partitions that it owns, according to its listener.
         positions: Offset of the next record to read; None while it is looked up.
         consumed: Offset after the last consumed record.
-        stored: Offsets that it knows to be committed.
+        stored: Offsets whose commits were confirmed.
         paused: Partitions that it has paused.
         stalled_until: Until when it does not poll.
-        listener: How the listener ends its next calls: "" returns, "raises", "commits", "rejoins";
+        listener: How the listener's next calls end: "" returns, "raises", "commits", "rejoins";
             "is refused": the group refuses its member meanwhile.
         slow_ms: How much longer than planned its listener takes.
-        callbacks: Calls that its member asks for.
-        calling: The call that it makes; None: none.
+        callbacks: Calls of the listener that its member queued.
+        calling: The running call; None: none.
         closing: Whether it has begun to close.
-        closing_since: Since when; None: it has not begun.
+        closing_since: When closing began; None: it has not begun.
     """
 
     believes: set[TopicPartition]
@@ -78,12 +78,12 @@ class BaseApplication(ABC):
     @property
     @abstractmethod
     def wants(self) -> bool:
-        """Whether it subscribes to anything, existing or not."""
+        """Return whether it has a subscription, even to missing topics."""
 
     @property
     @abstractmethod
     def topics(self) -> frozenset[str]:
-        """The topics that it subscribes to; for an expression, the present matches."""
+        """Return the topics that it subscribes to; for an expression, the present matches."""
 
     @abstractmethod
     def start(self) -> None:
@@ -91,15 +91,15 @@ class BaseApplication(ABC):
 
     @abstractmethod
     def news(self, callbacks: tuple[Callback, ...], raised: tuple[KohortError, ...]) -> None:
-        """The member has something for the application."""
+        """Note that the member has callbacks or errors for the application."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Look for news, if it waits in a poll."""
+        """End a waiting poll if there is something to do."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the consumer: commit, then let the member leave."""
+        """Close the consumer: commit, then have the member leave."""
 
     @abstractmethod
     def stall(self, until: int) -> None:
@@ -115,11 +115,11 @@ class BaseApplication(ABC):
 
     @abstractmethod
     def unsubscribe(self) -> None:
-        """Unsubscribe for a while."""
+        """Unsubscribe temporarily."""
 
     @abstractmethod
     def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> None:
-        """Subscribe to other topics, or to an expression where the protocol has them."""
+        """Subscribe to other topics, or to an expression if the protocol supports it."""
 
     @abstractmethod
     def subscribe_again(self) -> None:
@@ -127,7 +127,7 @@ class BaseApplication(ABC):
 
 
 class BaseClient(ABC):
-    """One process with one member: from its start to its end.
+    """One process with one member, from its start to its end.
 
     Attributes:
         name: Its name, the same for all lives of it.
@@ -137,14 +137,14 @@ class BaseClient(ABC):
         paused_until: Until when it is suspended.
         up_blocked_until: Until when nothing that it sends arrives.
         down_blocked_until: Until when nothing sent to it arrives.
-        crash_at: Where to die at its next work; empty: nowhere.
+        crash_at: The point of its work at which to die; empty: none.
         breaks_computing: Whether its connections break when it computes its group's assignment.
-        on_beat: Called as soon as the next heartbeat is in flight; None: nothing.
-        looks_at_old_leader: Whether look-ups find the coordinator that was.
+        on_beat: Called as soon as the next heartbeat is in flight; None: no call.
+        looks_at_old_leader: Whether look-ups find the former coordinator.
         world: Where it runs.
         protocol: Its group protocol.
         assignors: Its assignors.
-        is_eager: Whether it gives everything up before it joins.
+        is_eager: Whether it gives up all partitions before it joins.
         machine: The member.
         application: The application that uses it.
     """
@@ -170,21 +170,21 @@ class BaseClient(ABC):
     @property
     @abstractmethod
     def owes_a_round(self) -> bool:
-        """Whether it is a static member in the middle of a cooperative rebalance (KIP-429)."""
+        """Return whether it is a static member during a cooperative rebalance (KIP-429)."""
 
     @property
     @abstractmethod
     def in_flight(self) -> int:
-        """How many of its requests have no answer yet."""
+        """Return the number of its unanswered requests."""
 
     @property
     @abstractmethod
     def held_until(self) -> int:
-        """Until when the network blocks it."""
+        """Return until when the network blocks it."""
 
     @abstractmethod
     def now(self) -> int:
-        """Return the time on its own clock, which starts anywhere and may be fast or slow."""
+        """Return the time on its own clock, which starts anywhere and may run fast or slow."""
 
     @abstractmethod
     def tell(self, event: MemberEvent) -> None:
@@ -192,11 +192,11 @@ class BaseClient(ABC):
 
     @abstractmethod
     def ask(self, event: MemberEvent) -> bool:
-        """Like `tell`, for a call that the machine may refuse; return whether it accepted it."""
+        """Like `tell`, for a call that the machine may refuse; return whether it was accepted."""
 
     @abstractmethod
     def tell_assignor(self, callback: Callback) -> None:
-        """Pass the assignment to the assignor before the application (L5)."""
+        """Pass the assignment to the assignor before it is reported to the application (L5)."""
 
     @abstractmethod
     def request(
@@ -207,41 +207,41 @@ class BaseClient(ABC):
         Args:
             purpose: Which connection: "join" for requests that are parked, or "group".
             request: The request.
-            done: Called with the answer, or None when there is none.
+            done: Called with the answer, or None without one.
             timeout_ms: How long to wait, in milliseconds of true time.
         """
 
     @abstractmethod
     def connection_lost(self, node: BaseNode) -> None:
-        """The node at the other end died."""
+        """Handle the death of the node at the other end."""
 
     @abstractmethod
     def reset(self, lingers: bool) -> None:
-        """All its connections break; `lingers`: requests in flight arrive nevertheless."""
+        """Break all its connections; `lingers`: requests in flight still arrive."""
 
     @abstractmethod
     def fall_silent(self) -> None:
-        """Its connections are dead, but no side notices (half-open connections)."""
+        """Break its connections without either side noticing (half-open connections)."""
 
     @abstractmethod
     def skip(self, by_ms: int) -> None:
-        """Set its clock forward."""
+        """Set the process's clock forward."""
 
     @abstractmethod
     def die(self, restart_ms: int) -> None:
-        """The process ends, without a word; it starts again after a time, 0: never."""
+        """End the process abruptly; it restarts after a time, 0: never."""
 
 
 class BaseNode(ABC):
-    """A broker that coordinates the group, did so, or may do so.
+    """A broker that is, was or may become the group's coordinator.
 
     Attributes:
         name: Its name in traces.
         alive: Whether the process runs.
         paused_until: Until when it is suspended.
         shard: The machine.
-        answers: For each type of request, the error to answer the next one with; with the name of a
-            member in front, only requests of that member.
+        answers: For each request type, the error with which to answer the next one; with a member's
+            name as a prefix, only for requests of that member.
     """
 
     name: str
@@ -253,11 +253,11 @@ class BaseNode(ABC):
     @property
     @abstractmethod
     def waiting_tokens(self) -> frozenset[int]:
-        """Tokens of the requests that have no answer yet."""
+        """Return the tokens of the unanswered requests."""
 
     @abstractmethod
     def is_copy(self, token: int) -> bool:
-        """Whether the request being handled was sent before."""
+        """Return whether the request being handled was sent before."""
 
     @abstractmethod
     def receive(self, connection: Connection, pending: Pending) -> None:
@@ -265,11 +265,11 @@ class BaseNode(ABC):
 
 
 class BaseCoordinator(ABC):
-    """The choice of the coordinating node, by the cluster's controller.
+    """The cluster's controller, which chooses the coordinating node.
 
     Attributes:
         nodes: Both nodes.
-        leader: The node that leads; None: none does.
+        leader: The leading node, None if there is none.
     """
 
     nodes: tuple[BaseNode, BaseNode]
@@ -278,23 +278,23 @@ class BaseCoordinator(ABC):
     @property
     @abstractmethod
     def ready(self) -> BaseNode | None:
-        """The leader, if it answers."""
+        """Return the leader, if it answers."""
 
     @abstractmethod
     def loaded(self, node: BaseNode) -> None:
-        """A leader is ready."""
+        """Note that a leader is ready."""
 
     @abstractmethod
     def drop_connections(self, node: BaseNode) -> None:
-        """Tell every client that its connection to a node is gone."""
+        """Break every client's connection to a node."""
 
     @abstractmethod
     def node_died(self, node: BaseNode) -> None:
-        """Let the other node lead soon."""
+        """Schedule the other node's leadership."""
 
     @abstractmethod
     def node_is_back(self, node: BaseNode) -> None:
-        """Let the node lead if there is no leader."""
+        """Have the node lead if there is no leader."""
 
 
 class BaseWorld(ABC):
@@ -307,25 +307,25 @@ class BaseWorld(ABC):
         network: The connections.
         log: The group's log.
         topics: The topics of the cluster.
-        ledger: What must be true of positions and ownership.
+        ledger: The independent record of positions and ownership.
         coordinator: The nodes that may coordinate.
         application: Makes the application of a client.
-        assignors: Assignors that a user brings, by name.
+        assignors: The user's assignors, by name.
         trace: Records events.
-        tracing: Whether a trace is made.
+        tracing: Whether a trace is recorded.
         checking: Whether there are checkers.
-        tokens: How many requests the coordinator has seen.
+        tokens: Number of requests that the coordinator has received.
         calm: Whether faults have stopped.
-        repeat_next: How many of the next requests arrive twice.
-            lookup_error: With what look-ups fail; None: they do not.
-                garbage: Members whose next assignment is invalid, and in which way.
+        repeat_next: Number of the next requests that arrive twice.
+        lookup_error: The error of look-ups; None: they succeed.
+        garbage: Members whose next assignment is invalid, with the kind of error.
         members: The present life of each member, by name.
         plans: The settings of each member's next life.
-        restarting: Members that died and are about to be started again.
+        restarting: Members that died and will be restarted.
         unseen: Topics that stay unassigned until the next rebalance: they changed while the group
             had no leader to notice (KIP-814), or moved from a static member that died before it had
             asked for the second round, and returned without a rebalance (KIP-345).
-        disturbed_until: When the last fault that excuses delays is over.
+        disturbed_until: When the last fault that excuses delays ends.
     """
 
     CRASH_RESTART_MS = 5_000
@@ -361,7 +361,7 @@ class BaseWorld(ABC):
 
     @abstractmethod
     def assignors_for(self, client: BaseClient) -> Mapping[str, Assignor]:
-        """Return the assignors that a user brings for a process that starts, by name."""
+        """Return the user's assignors for a new process, by name."""
 
     @abstractmethod
     def restart(self, name: str) -> None:
@@ -373,7 +373,7 @@ class BaseWorld(ABC):
 
     @abstractmethod
     def client_died(self, client: BaseClient) -> None:
-        """Note that a client's partitions have lost their owner without being given up."""
+        """Note that a client died without giving up its partitions."""
 
     @abstractmethod
     def owned(
@@ -401,41 +401,41 @@ class BaseWorld(ABC):
 
     @abstractmethod
     def job_fails(self) -> bool:
-        """Whether the coordinator's next job fails."""
+        """Return whether the coordinator's next job fails."""
 
     @abstractmethod
     def assignor_fails(self, client: BaseClient) -> bool:
-        """Whether the next assignment of this leader raises."""
+        """Return whether the next assignment of this leader raises."""
 
     @abstractmethod
     def version_of(self, request: type[Message]) -> int:
-        """Return the version in which requests of a class are sent."""
+        """Return the version of requests of a class."""
 
     @abstractmethod
     def repeat(self, connection: Connection, pending: Pending) -> None:
-        """Let a request arrive a second time, later, as with a retry of a client or proxy."""
+        """Deliver a request a second time, later, as after a retry of a client or proxy."""
 
     # ------------------------------------------------------------------------------- topics
 
     @property
     @abstractmethod
     def image(self) -> TopicsImage:
-        """The topics of the cluster, for the coordinator."""
+        """Return the topics of the cluster for the coordinator."""
 
     @abstractmethod
     def tell_topics_deleted(self, topics: frozenset[str]) -> None:
-        """Tell the coordinator that topics are gone."""
+        """Notify the coordinator of deleted topics."""
 
     @abstractmethod
     def leads_unseen(self, topics: frozenset[str]) -> None:
-        """Note changes that a leader which skips its first assignment cannot know."""
+        """Note changes of topics that a leader misses because it skips its first assignment."""
 
     # ------------------------------------------------------------------------ checks and notes
 
     @property
     @abstractmethod
     def is_loading(self) -> bool:
-        """Whether the coordinator is loading its log."""
+        """Return whether the coordinator is loading its log."""
 
     @abstractmethod
     def view(self) -> GroupView | None:
@@ -443,15 +443,15 @@ class BaseWorld(ABC):
 
     @abstractmethod
     def is_current(self, client: BaseClient) -> bool:
-        """Whether a client is really a member of the present generation."""
+        """Return whether a client is a member of the present generation at the coordinator."""
 
     @abstractmethod
     def disturbed(self, lasts_ms: int = 0) -> None:
-        """Note a fault that excuses delays until it is over."""
+        """Note a fault that excuses delays until it ends."""
 
     @abstractmethod
     def is_disturbed(self, within_ms: int) -> bool:
-        """Whether a fault that excuses delays happened a short time ago."""
+        """Return whether a recent fault excuses delays."""
 
     @abstractmethod
     def note(self, what: str) -> None:
@@ -459,7 +459,7 @@ class BaseWorld(ABC):
 
     @abstractmethod
     def recorded(self, node: BaseNode, records: tuple[GroupRecord, ...]) -> None:
-        """Records are in the log: check them against the ledger, then update it."""
+        """Check new records in the log against the ledger, then update it."""
 
     @abstractmethod
     def observe(self, events: Iterable[GroupEvent]) -> None:
@@ -474,12 +474,12 @@ class BaseWorld(ABC):
         """Run the checkers of a fact.
 
         Raises:
-            ViolationError: One of them complains.
+            ViolationError: A checker found a broken rule.
         """
 
     @abstractmethod
     def fail(self, checker: str, complaint: str) -> None:
-        """End the run: a rule is broken.
+        """End the run, because a rule is broken.
 
         Raises:
             ViolationError: Always, when rules are checked.
@@ -487,8 +487,8 @@ class BaseWorld(ABC):
 
     @abstractmethod
     def machine_failed(self, who: str, error: Exception) -> None:
-        """A machine raised an error.
+        """Handle an error of a machine.
 
         Raises:
-            MachineFailedError: Unless the run is to survive it.
+            MachineFailedError: Unless the run survives failures.
         """

@@ -1,6 +1,6 @@
-"""The shell of the coordinator's machine: two nodes, one log, and all their faults.
+"""The shell of the coordinator's machine: two nodes, one log, and their faults.
 
-It does the same as the broker's shell (decide, append, apply, install, reply), with a log and a
+Like the broker's shell, it decides, appends, applies, installs and replies, but with a log and a
 clock that the simulation controls.
 """
 
@@ -39,7 +39,7 @@ from kohort.wire.messages.membership import JoinGroupRequest, SyncGroupRequest
 
 # Time of day at the start of every run, in milliseconds since 1970.
 WALL_MS = 1_357_000_000_000
-# Which requests may wait for their answer.
+# The requests that may be parked.
 _PARKED = (
     JoinGroupRequest,
     SyncGroupRequest,
@@ -54,11 +54,11 @@ __all__ = ["Job", "do_job", "may_fail"]
 
 
 class Node(BaseNode):
-    """A broker that coordinates the group, did so, or may do so.
+    """A broker that is, was or may become the group's coordinator.
 
     Attributes:
-        epoch: The leader epoch that it believes to have; appends under an old one fail.
-        refuse_appends: The code with which the log refuses the next append; None: it does not.
+        epoch: The leader epoch that it believes to have; appends with an old epoch fail.
+        refuse_appends: The code with which the log refuses the next append; None: it accepts it.
         wall_skew_ms: How far its time of day is ahead.
     """
 
@@ -74,7 +74,7 @@ class Node(BaseNode):
         self.wall_skew_ms = 0
         self._world = world
         self._armed = -1
-        # The part of the log read at the begin of loading, and the offset of the rest, which is
+        # The part of the log read at the start of loading, and the offset of the rest, which is
         # read at the # end: the log may be compacted in between.
         self._read: tuple[list[GroupRecord], int] = ([], 0)
         self._waiting: dict[int, tuple[Connection, Pending, RequestArrived[Message]]] = {}
@@ -140,13 +140,13 @@ class Node(BaseNode):
         self._rearm()
 
     def _do(self, shard: Shard, job: Job) -> None:
-        """Do a job, unless the shard that asked for it is gone."""
+        """Run a job, unless the shard that started it is gone."""
         if self.shard is shard and shard.state is Lifecycle.READY:
             fails = may_fail(job) and self._world.job_fails()
             self.run(do_job(job, self._wall_ms(), fails=fails))
 
     def tell_topics(self) -> None:
-        """Tell the shard the present topics before it answers."""
+        """Pass the present topics to the shard before it answers."""
         image = self._world.image
         known = self.shard.session.topics
         if known is not image and self.shard.state is not Lifecycle.DOWN:
@@ -182,16 +182,16 @@ class Node(BaseNode):
 
     @property
     def waiting(self) -> int:
-        """How many requests have no answer yet."""
+        """Return the number of unanswered requests."""
         return len(self._waiting)
 
     @property
     def waiting_tokens(self) -> frozenset[int]:
-        """Tokens of the requests that have no answer yet."""
+        """Return the tokens of the unanswered requests."""
         return frozenset(self._waiting)
 
     def is_copy(self, token: int) -> bool:
-        """Whether the request being handled was sent before."""
+        """Return whether the request being handled was sent before."""
         entry = self._waiting.get(token)
         return entry is not None and entry[1].is_copy
 
@@ -254,7 +254,7 @@ class Node(BaseNode):
         self._rearm()
 
     def demote(self, event: ShardEvent | None, code: ErrorCode) -> None:
-        """Give the shard up, as after a failed append, and load again if it still leads."""
+        """Discard the shard, as after a failed append, and load again if the node still leads."""
         world = self._world
         if isinstance(event, RequestArrived):
             request = cast("Request[Message]", event.request)
@@ -265,7 +265,7 @@ class Node(BaseNode):
             self.load(self.epoch, 50)
 
     def _unload(self) -> None:
-        """Answer waiting requests that another node leads now (C73)."""
+        """Refuse parked requests, because another node leads now (C73)."""
         if self.shard.state is not Lifecycle.DOWN:
             for reply in self.shard.decide(Unload(), self._world.engine.now).replies:
                 self._release(reply.token, reply.response)
@@ -274,7 +274,7 @@ class Node(BaseNode):
         self._waiting.clear()
 
     def _dies(self, effects: Effects[ShardSession]) -> bool:
-        """Die while carrying out a decision, if there is work to do."""
+        """Die while carrying out a decision, if it has work to do."""
         if not effects.records:
             return False
         world, where = self._world, self.crash_at
@@ -298,7 +298,7 @@ class Node(BaseNode):
         return True
 
     def crash(self, restart_ms: int) -> None:
-        """The process dies; another node takes over, this one comes back later."""
+        """Kill the process; the other node takes over, and this one restarts later."""
         world = self._world
         world.disturbed()
         self.alive = False
@@ -318,7 +318,7 @@ class Node(BaseNode):
 
 
 class Coordinator(BaseCoordinator):
-    """The choice of the coordinating node, by the cluster's controller."""
+    """The cluster's controller, which chooses the coordinating node."""
 
     # How long until a dead or lost leader is replaced.
     DETECTION_MS = 500
@@ -333,21 +333,21 @@ class Coordinator(BaseCoordinator):
 
     @property
     def ready(self) -> Node | None:
-        """The leader, if it answers."""
+        """Return the leader, if it answers."""
         leader = self.leader
         is_ready = leader is not None and leader.alive and leader.shard.state is Lifecycle.READY
         return leader if is_ready else None
 
     def start(self) -> None:
-        """Bring the first leader up."""
+        """Start the first leader."""
         self.nodes[0].load(self._world.log.leader_epoch, 0)
 
     def move(self, load_ms: int, zombie_ms: int) -> None:
-        """Let the other node lead; the old one goes on answering for a while.
+        """Have the other node lead; the old one continues to answer for a while.
 
         Args:
-            load_ms: How long the new leader reads the log.
-            zombie_ms: How long the old one does not notice.
+            load_ms: How long the new leader takes to read the log.
+            zombie_ms: How long the old leader does not notice.
         """
         old = self.leader
         new = self.nodes[1] if old is self.nodes[0] else self.nodes[0]
@@ -363,12 +363,12 @@ class Coordinator(BaseCoordinator):
         new.load(world.log.leader_epoch, load_ms)
 
     def _learn(self, old: Node, epoch: int) -> None:
-        """An old leader learns that it is not one any more."""
+        """Notify an old leader that it no longer leads."""
         if old.epoch == epoch and old is not self.leader:
             old.demote(None, ErrorCode.NOT_COORDINATOR)
 
     def node_died(self, node: BaseNode) -> None:
-        """Let the other node lead soon."""
+        """Schedule the other node's leadership."""
         if node is self.leader:
             self.leader = None
             self._world.engine.after(self.DETECTION_MS, None, self._elect)
@@ -384,16 +384,16 @@ class Coordinator(BaseCoordinator):
             alive[-1].load(self._world.log.leader_epoch, 100)
 
     def node_is_back(self, _node: BaseNode) -> None:
-        """Let the node lead if there is no leader."""
+        """Have the node lead if there is no leader."""
         self._elect()
 
     def drop_connections(self, node: BaseNode) -> None:
-        """Tell every client that its connection to a node is gone."""
+        """Break every client's connection to a node."""
         for client in self._world.living():
             client.connection_lost(node)
 
     def loaded(self, node: BaseNode) -> None:
-        """A leader is ready: tell it what happened meanwhile."""
+        """Pass a ready leader the events that happened meanwhile."""
         if self.untold and node is self.leader:
             topics = frozenset(self.untold - self._world.topics.present.keys())
             self.untold.clear()
@@ -402,7 +402,7 @@ class Coordinator(BaseCoordinator):
 
 @cache
 def _answers(response: str, request: str) -> bool:
-    """Whether a response is one to such a request, by the names of their classes."""
+    """Return whether a response belongs to such a request, by their class names."""
     return response == f"{request.removesuffix('Request')}Response"
 
 

@@ -1,7 +1,7 @@
 """The input of the checkers: each fact describes the effect of one event.
 
-Facts live only while they are checked and there are several for each event, so they are not frozen,
-which would double their cost. Checkers may select facts by `about`.
+Facts exist only while they are checked, and there are several for each event. They are not frozen,
+because that would double their cost. Checkers may select facts by `about`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Recorded(Struct):
 
     @property
     def about(self) -> type:
-        """The class of all keys if these are positions, else that of records."""
+        """Return the key class if all records are positions, else the class of records."""
         positions = all(isinstance(each.key, OffsetCommitKey) for each in self.records)
         return OffsetCommitKey if positions else GroupRecord
 
@@ -73,15 +73,15 @@ class Decided(Struct):
 
 
 class Stepped(Struct):
-    """The coordinator handled an event; the session is installed, no answer is sent yet.
+    """The coordinator handled an event; the session is installed, and no answer is sent yet.
 
     Attributes:
         node: The node that did, as it is now.
         event: The event.
-        session: Its session as it was before.
-        log: Its log state before.
+        session: Its session before the event.
+        log: Its log state before the event.
         effects: The effects of the event.
-        group: The classic group that was looked up last, by its id: several rules need it.
+        group: The last classic group looked up, by its id, cached because several rules need it.
     """
 
     node: BaseNode
@@ -112,12 +112,12 @@ class Loaded(Struct):
 
 
 class Moved(Struct):
-    """A member handled an event, and has changed, or sends more than a sign of life.
+    """A member handled an event, and has changed or sends more than a heartbeat.
 
     Attributes:
         client: The member.
-        sends: What it sends.
-        observed: What it reports.
+        sends: The requests that it sends.
+        observed: The events that it reports.
     """
 
     about: ClassVar[type] = NoneType
@@ -131,9 +131,9 @@ class Told(Struct):
     """A member handled an event.
 
     Attributes:
-        client: The member, as it is now.
+        client: The member after the event.
         event: The event.
-        before: Its session before.
+        before: Its session before the event.
         effects: The effects of the event.
         now: The time by its own clock.
     """
@@ -146,7 +146,7 @@ class Told(Struct):
 
     @property
     def about(self) -> type:
-        """The class of the session, which depends on the protocol."""
+        """Return the class of the session, which depends on the protocol."""
         return type(self.before)
 
 
@@ -201,7 +201,7 @@ class Delivered(Struct):
 
 
 class Positioned(Struct):
-    """An application learned where to begin in a partition: the committed offset, -1 for none."""
+    """An application fetched a partition's committed offset, -1 for none."""
 
     about: ClassVar[type] = NoneType
 
@@ -220,13 +220,13 @@ class Committing(Struct):
 
 
 class Looked(Struct):
-    """Time for a full check."""
+    """A full check is due."""
 
     about: ClassVar[type] = NoneType
 
 
 class Settled(Struct):
-    """Faults have stopped, and the time in which the group must have converged is over."""
+    """Faults have stopped, and the group must have converged by now."""
 
     about: ClassVar[type] = NoneType
 

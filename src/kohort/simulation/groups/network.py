@@ -1,7 +1,7 @@
-"""Connections: ordered each, unordered among each other, with all their faults.
+"""Connections and their faults: messages are ordered within each, but not between them.
 
-As with TCP, messages arrive in order, and a lost one takes everything after it with it. A request
-that the client has given up may still reach the coordinator.
+As with TCP, messages arrive in order, and all messages after a lost one are lost too. A request may
+still reach the coordinator after the client has given it up.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Receiver(Process, Protocol):
 
 
 class Pending(Struct):
-    """A request that has no answer yet.
+    """An unanswered request.
 
     Attributes:
         due: When the client gives it up.
-        done: Called with the answer, or None when there will be none.
+        done: Called with the answer, or None if there will be none.
         request: The request.
         version: Its version.
         is_copy: Whether the same request was sent before.
@@ -81,7 +81,7 @@ class Connection:
         self.client = client
         self.node = node
         self.is_open = True
-        # Whether requests in flight arrive although the client is gone.
+        # Whether requests in flight still arrive when the client is gone.
         self.lingers = True
         self.silent = False
         self.up: deque[Pending] = deque()
@@ -93,7 +93,7 @@ class Connection:
         self._delay = delay
 
     def delay_ms(self, weather: Weather) -> int:
-        """Return the delay of one message; takes one number of the connection's stream."""
+        """Return the delay of one message, drawn from the connection's random numbers."""
         number = self._delay.uniform()
         if number < weather.tail:
             return int(-log(1.0 - number / weather.tail) * weather.tail_ms)
@@ -188,7 +188,7 @@ class Network:
     # ------------------------------------------------------------------------------ how it ends
 
     def close(self, connection: Connection) -> None:
-        """End a connection: waiting requests get no answer."""
+        """End a connection; its waiting requests get no answer."""
         if not connection.is_open:
             return
         connection.is_open = False

@@ -1,4 +1,4 @@
-"""Requests of applications about positions, and how to read the answers."""
+"""Applications' requests for positions, and their answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kohort.wire.messages.offsets import (
 
 
 def request(client: BaseClient, wanted: list[TopicPartition]) -> OffsetFetchRequest:
-    """Return the request for committed offsets, with the member where the protocol needs it."""
+    """Return the request for committed offsets, with the member if the protocol needs it."""
     topics: dict[str, list[int]] = {}
     for partition in wanted:
         topics.setdefault(partition.topic, []).append(partition.partition)
@@ -36,7 +36,7 @@ def request(client: BaseClient, wanted: list[TopicPartition]) -> OffsetFetchRequ
 def found_in(
     response: OffsetFetchResponse | None, wanted: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the committed offsets in an answer, without those that have an error."""
+    """Return the committed offsets in an answer, without entries that have an error."""
     if response is None:
         return {}
     found: dict[TopicPartition, int] = {}
@@ -52,7 +52,7 @@ def found_in(
 
 
 def error_of(response: OffsetCommitResponse) -> int:
-    """Return the error to act upon: permanent ones before temporary ones."""
+    """Return the error to react to: permanent errors before temporary ones."""
     codes = [entry.error_code for topic in response.topics for entry in topic.partitions]
     errors = [code for code in codes if code]
     lasting = [code for code in errors if not KafkaError(code).retriable]

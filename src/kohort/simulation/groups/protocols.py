@@ -1,4 +1,4 @@
-"""The group protocols of members: how to make their machines, and their properties."""
+"""The members' group protocols: constructors of their machines, and properties."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Machine: TypeAlias = MemberMachine[Any, Any]
 
 
 class Protocol(Struct, frozen=True, kw_only=True):
-    """One group protocol, from a member's side.
+    """A member's side of one group protocol.
 
     Attributes:
         name: Its name in scenarios.
         make: Makes a member's machine from its settings, its assignors and a string that was never
             used before.
-        assignors: The assignors that its members name when the scenario does not say.
-        is_classic: Whether members share out the partitions, by assignors that they agree upon.
-        has_epochs: Whether each member has an epoch of its own (KIP-848), and no generation.
-        stable: Names of the states of a member at rest that has joined.
-        fatal: Names of the states of a member that cannot go on.
+        assignors: The default assignors of its members.
+        is_classic: Whether members assign the partitions, with assignors that they agree on.
+        has_epochs: Whether each member has its own epoch (KIP-848) instead of a generation.
+        stable: Names of the states of a stable member.
+        fatal: Names of the states of a member that cannot continue.
     """
 
     name: str
@@ -82,9 +82,9 @@ PROTOCOLS: dict[str, Protocol] = {
     each.name: each for each in (CLASSIC, COOPERATIVE, CONSUMER, CLIENT_SIDE, DRAFT)
 }
 
-# A group whose members migrate from the classic protocol to that of KIP-848, and back.
+# A group whose members migrate from the classic protocol to KIP-848 and back.
 MIGRATION = "migration"
-# What a seed can be run as.
+# The protocols in which a seed can be run.
 CAMPAIGNS: tuple[str, ...] = (*PROTOCOLS, MIGRATION)
 
 
@@ -94,7 +94,7 @@ def protocol_of(plan: MemberPlan, default: str) -> Protocol:
     Args:
         plan: The member.
         default: The protocol of its scenario; in a migration each member has its own, by default
-            the newer one.
+            the newer protocol.
 
     Raises:
         ConfigError: No protocol has that name.
@@ -108,10 +108,10 @@ def protocol_of(plan: MemberPlan, default: str) -> Protocol:
 def assignors_of(
     plan: MemberPlan, protocol: Protocol, own: Mapping[str, Assignor]
 ) -> tuple[Assignor, ...]:
-    """Return the assignors of a member; `own` are those that a user brings.
+    """Return the assignors of a member; `own` are the user's.
 
     Raises:
-        ConfigError: A name is not known.
+        ConfigError: A name is unknown.
     """
     known = {**BUILTIN_ASSIGNORS, **own}
     names = plan.assignors or protocol.assignors
@@ -122,7 +122,7 @@ def assignors_of(
 
 
 def is_eager(protocol: Protocol, assignors: tuple[Assignor, ...]) -> bool:
-    """Whether a member gives everything up before it joins (KIP-429, D24)."""
+    """Return whether a member gives up all partitions before it joins (KIP-429, D24)."""
     if not protocol.is_classic:
         return not protocol.has_epochs
     return not all(RebalanceProtocol.COOPERATIVE in a.supported_protocols for a in assignors)

@@ -17,7 +17,7 @@ class Topic(Struct):
     Attributes:
         name: Its name.
         topic_id: Its id; differs between two topics of one name.
-        ends: For each partition the offset of the next record.
+        ends: For each partition, the offset of the next record.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Topics:
             self.present[name].ends += [0] * by
 
     def matching(self, pattern: str) -> frozenset[str]:
-        """Return the topics whose complete name matches an expression."""
+        """Return the topics whose whole name matches an expression."""
         known = self._matching.get(pattern)
         if known is None or known[0] != self.version:
             names = frozenset(name for name in self.present if re.fullmatch(pattern, name))
@@ -73,7 +73,7 @@ class Topics:
         return {name: len(topic.ends) for name, topic in sorted(self.present.items())}
 
     def partitions(self, names: tuple[str, ...] | frozenset[str]) -> Iterator[TopicPartition]:
-        """Yield the partitions of those topics that exist."""
+        """Yield the partitions of the topics that exist."""
         for name in sorted(names):
             if name in self.present:
                 for number in range(len(self.present[name].ends)):

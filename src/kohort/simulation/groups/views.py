@@ -1,4 +1,4 @@
-"""The coordinator's view of the group, in one form for all group protocols."""
+"""The coordinator's view of the group, in the same form for all group protocols."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MemberView(Struct, frozen=True):
         epoch: Its generation or member epoch.
         previous: The former epoch, while the answer with the new one may be in flight.
         instance: Its group instance id, None for a dynamic member.
-        assigned: Its assignment; None when that is not decided.
+        assigned: Its assignment, None if undecided.
     """
 
     epoch: int
@@ -43,7 +43,7 @@ class GroupView(Struct, frozen=True):
         state: Name of its state.
         epoch: Its generation or epoch.
         members: Its members by member id.
-        is_settled: Whether it has nothing to do.
+        is_settled: Whether the group has reached its assignment.
     """
 
     state: str
@@ -52,13 +52,13 @@ class GroupView(Struct, frozen=True):
     is_settled: bool
 
     def is_current(self, member_id: str, epoch: int) -> bool:
-        """Whether a member with this id and epoch exists now."""
+        """Return whether a member with this id and epoch exists now."""
         member = self.members.get(member_id)
         return member is not None and epoch >= 0 and epoch in (member.epoch, member.previous)
 
 
 class Views:
-    """Views of one group by shards, cached while nothing changes.
+    """Views of one group in different shards, cached while nothing changes.
 
     Most events are heartbeats, which write nothing and do not change the group.
 
@@ -68,7 +68,7 @@ class Views:
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        # The input of the last view: immutable values, so identity is enough.
+        # The input of the last view; the values are immutable, so comparing identity is enough.
         self._of: tuple[object, ...] = ()
         self._last: GroupView | None = None
 
