@@ -1,7 +1,7 @@
-"""Coverage of the tables' rows: a simulation proves nothing about rows that it never takes.
+"""Coverage of the tables' rows: a simulation proves nothing about rows that never run.
 
-`must_hit` names what the seeds of the test suite together must reach: every row of every table
-but those that must not be reached, and the rare events of `RARE`.
+`must_hit` lists what the test suite's seeds together must reach: every row of every table, except
+those that must not be reached, and the rare events of `RARE`.
 """
 
 from __future__ import annotations
@@ -101,15 +101,15 @@ def must_hit() -> list[str]:
 
 
 def is_never(line: AnyRow) -> bool:
-    """Whether a row says that its trigger cannot come in these states."""
+    """Return whether a row declares its trigger impossible in these states."""
     return line.action == "never"
 
 
 @contextmanager
 def substituted(table: Table[S, D], rows: Iterable[Row[S, D]]) -> Iterator[None]:
-    """Let a table run with other rows as long as this lasts; they are not checked.
+    """Run a table with other rows inside the context; the rows are not checked.
 
-    This is how rows are counted, and how bugs are planted to show that the simulation finds them.
+    Used to count rows, and to plant bugs that the simulation must find.
     """
     kept = table.rows, table.cells
     table.rows = tuple(rows)
@@ -122,7 +122,7 @@ def substituted(table: Table[S, D], rows: Iterable[Row[S, D]]) -> Iterator[None]
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """Count the rows that are taken, by label, as long as this lasts."""
+    """Count the rows that run inside the context, by label."""
     taken: Counter[str] = Counter()
     with ExitStack() as stack:
         for table in TABLES:

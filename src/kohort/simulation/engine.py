@@ -3,10 +3,9 @@
 Time is an integer of milliseconds. Actions that are due at the same time run in the order in which
 they were scheduled, so a run has exactly one order of events.
 
-A seed decides everything, but not as one stream: each purpose and entity has a stream of its own,
-and each draw takes exactly one number from it. So the n-th delay on a connection is the same
-whether or not a fault elsewhere was left out, and shrinking does not change the parts that it
-keeps.
+Each purpose and entity has its own stream derived from the seed, and each draw takes exactly one
+number from it. So leaving out a fault elsewhere does not change the n-th delay on a connection, and
+shrinking does not change the parts that it keeps.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class Process(Protocol):
 
     Attributes:
         alive: Whether it runs; actions of dead processes are dropped.
-        paused_until: Until when it is suspended (a garbage collection, a stopped machine): earlier
-            actions happen then, in the same order.
+        paused_until: Until when it is suspended (a garbage collection, a stopped machine); earlier
+            actions are delayed until then, in the same order.
     """
 
     alive: bool

@@ -21,11 +21,11 @@ class Rule(Struct, frozen=True):
     """A rule and the function that checks it.
 
     Attributes:
-        name: Its name: S for safety, L for liveness, as in the list it comes from.
+        name: Its name, with S for safety and L for liveness.
         text: Its sentence.
         fact: The class of facts that it checks.
-        function: Returns what is wrong, None when nothing is.
-        about: Classes that such a fact must be about; empty: any.
+        function: Returns the complaint, None if the rule holds.
+        about: Classes of `about` that such a fact must have; empty: any.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Rule(Struct, frozen=True):
     about: tuple[type, ...] = ()
 
     def applies(self, fact: type, about: type) -> bool:
-        """Whether it checks such a fact about this class."""
+        """Return whether it checks such a fact about this class."""
         return self.fact is fact and (not self.about or about in self.about)
 
 
@@ -65,7 +65,7 @@ def rule(
 
 
 class Checkers(dict[tuple[type, type], tuple[Rule, ...]]):
-    """Rules by the class of a fact and by its `about`, so that each fact only meets its rules.
+    """Rules by a fact's class and `about`, so that each fact is checked only by its own rules.
 
     Args:
         rules: The rules.

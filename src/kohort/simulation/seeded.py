@@ -20,12 +20,12 @@ class SeededOutcome(Struct, Generic[S]):
     Attributes:
         scenario: The run.
         verdict: "ok", the name of the rule that was broken, or that a machine raised.
-        complaint: What the rule said.
-        events: How many events happened.
-        took_ms: Simulated time; what it counts is the simulator's choice.
+        complaint: The rule's complaint.
+        events: Number of events.
+        took_ms: Simulated time; each simulator defines what it measures.
         notes: How often each kind of event happened.
-        digest: Hash of the trace; empty when there is none.
-        lines: The trace, when it was asked for.
+        digest: Hash of the trace; empty if there is none.
+        lines: The trace, if requested.
     """
 
     scenario: S

@@ -1,4 +1,4 @@
-"""From a failing scenario to the smallest one that fails in the same way.
+"""Reduction of a failing scenario to the smallest one that fails in the same way.
 
 Faults are dropped in halves, quarters and so on (delta debugging); then members, topics, the
 weather and the length. Randomness is keyed, so the rest behaves as it did before.
@@ -40,7 +40,7 @@ def _without_faults(scenario: Scenario, fails: Fails) -> Scenario:
 
 
 def minimal(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> Sequence[T]:
-    """Leave out ever smaller chunks, until no item can be left out; return the rest."""
+    """Drop ever smaller chunks until no item can be dropped, and return the rest."""
     size = max(len(items) // 2, 1)
     while items:
         start = 0

@@ -1,4 +1,4 @@
-"""The trace of a run: one line for each event, in fixed columns, and a hash of all of them.
+"""The trace of a run: one line for each event, in fixed columns, and a hash of all lines.
 
 Columns (docs/simulation.md explains them): time in milliseconds; entity; event; the state and the
 generation afterwards; effects.
@@ -34,7 +34,7 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """Hash of all lines so far."""
+        """Return the hash of all lines so far."""
         return self._hash.hexdigest()
 
     def line(self, now: int, who: str, what: str, text: str = "") -> None:

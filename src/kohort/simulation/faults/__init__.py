@@ -1,1 +1,1 @@
-"""What goes wrong in a simulated group."""
+"""The faults of a simulated group."""

@@ -30,10 +30,10 @@ def compact_while_loading(world: World, each: Fault) -> None:
 
 
 def log_damage(world: World, each: Fault) -> None:
-    """A bit of the log's last batches flips, or they never got to the disk: "bit flip", "lost end".
+    """A bit of the last batches flips, or they never reached the disk: "bit flip", "lost end".
 
-    The coordinator dies, and its successor finds less than was confirmed. `lasts_ms` encodes the
-    bit and the number of batches.
+    The coordinator dies, and its successor finds fewer records than were confirmed. `lasts_ms`
+    encodes the bit and the number of batches.
     """
     leader, log = world.coordinator.ready, world.log
     if leader is None:
@@ -54,7 +54,7 @@ def wall_step(world: World, each: Fault) -> None:
 
 
 def failover(world: World, each: Fault) -> None:
-    """Another node leads; `detail` is how long the old one goes on answering."""
+    """Another node leads; `detail` is how long the old one continues to answer."""
     world.coordinator.move(each.lasts_ms, int(each.detail or 0))
 
 
@@ -66,7 +66,7 @@ def coordinator_crash(world: World, each: Fault) -> None:
 
 
 def coordinator_dies_writing(world: World, each: Fault) -> None:
-    """It dies at its next write: before, in, or after the append, or after the first reply."""
+    """The coordinator dies before, in or after its next append, or after the first reply."""
     leader = world.coordinator.ready
     if leader is not None:
         leader.crash_at = each.detail
@@ -96,12 +96,12 @@ def inject(world: World, each: Fault) -> None:
 
 
 def inject_draft(world: World, each: Fault) -> None:
-    """The same with the requests of the draft protocol."""
+    """As `inject`, for requests of the draft protocol."""
     inject(world, each)
 
 
 def inject_assignment(world: World, each: Fault) -> None:
-    """The same with the requests by which members make assignments."""
+    """As `inject`, for the requests by which members compute assignments."""
     inject(world, each)
 
 

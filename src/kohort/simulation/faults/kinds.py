@@ -76,7 +76,7 @@ def _happen(world: World, each: Fault) -> None:
 
 
 def stop_faults(world: World) -> int:
-    """Let no new fault begin; return the time at which the present ones end."""
+    """Prevent new faults; return the time at which the present ones end."""
     world.calm = True
     over = max(world.engine.now, world.disturbed_until) + _NEWS_MS
     world.lookup_error = None
@@ -103,7 +103,7 @@ def stop_faults(world: World) -> int:
 
 @fault
 def reset(world: World, each: Fault) -> None:
-    """Connections break; messages in flight may arrive nevertheless ("lingers")."""
+    """Connections break; messages in flight may still arrive ("lingers")."""
     client = client_of(world, each)
     if client is not None:
         client.reset(lingers=each.detail == "lingers")
@@ -111,7 +111,7 @@ def reset(world: World, each: Fault) -> None:
 
 @fault
 def half_open(world: World, each: Fault) -> None:
-    """Connections are dead and no side notices."""
+    """Connections die without either side noticing."""
     client = client_of(world, each)
     if client is not None:
         client.fall_silent()
@@ -148,7 +148,7 @@ def repeat(world: World, _each: Fault) -> None:
 
 @fault
 def kill(world: World, each: Fault) -> None:
-    """A member's process dies, and starts again after a while, or never (0)."""
+    """A member's process dies, and restarts after a while, or never (0)."""
     client = client_of(world, each)
     if client is not None:
         client.die(each.lasts_ms)
@@ -164,7 +164,7 @@ def die_in_the_middle(world: World, each: Fault) -> None:
 
 @fault
 def pause(world: World, each: Fault) -> None:
-    """A member's process is suspended, and is a zombie when it goes on."""
+    """A member's process is suspended, and resumes as a zombie."""
     client = client_of(world, each)
     if client is not None:
         client.paused_until = max(client.paused_until, world.engine.now + each.lasts_ms)
@@ -254,8 +254,8 @@ def twin(world: World, each: Fault) -> None:
 def upgrade(world: World, each: Fault) -> None:
     """A process is replaced by one with other assignors (`detail`, separated by commas)."""
     client = client_of(world, each)
-    # A cooperative group always refuses a member with none of its assignors: a mistake of the
-    # operator, which time does not fix.
+    # A cooperative group always refuses a member with none of its assignors: an operator's mistake
+    # that waiting does not fix.
     if client is not None and client.is_eager and client.protocol.is_classic:
         world.change_plan(each.target, assignors=tuple(each.detail.split(",")))
     if client is not None and not client.application.closing:
@@ -307,7 +307,7 @@ def assignor_garbage(world: World, each: Fault) -> None:
 
 @fault
 def computation_breaks(world: World, each: Fault) -> None:
-    """A member's connections break while it makes its group's assignment."""
+    """A member's connections break while it computes its group's assignment."""
     client = client_of(world, each)
     if client is not None:
         client.breaks_computing = True
@@ -396,7 +396,7 @@ def _grow_back(world: World) -> None:
 
 @fault
 def grow(world: World, each: Fault) -> None:
-    """A topic gets more partitions; the members learn that one after the other."""
+    """A topic gets more partitions; members learn of them one after the other."""
     world.topics.grow(each.target, int(each.detail or 1))
     world.spread_metadata(each.lasts_ms, each.target)
 

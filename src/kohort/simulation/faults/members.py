@@ -63,7 +63,7 @@ def leave(world: BaseWorld, each: Fault) -> None:
 
 
 def leave_slowly(world: BaseWorld, each: Fault) -> None:
-    """The same with a listener that is slow, so that the calls meet a member that is leaving."""
+    """As `leave`, with a slow listener, so that the later calls find the member leaving."""
     client = client_of(world, each)
     if client is not None:
         _slow_down(client)
@@ -71,7 +71,7 @@ def leave_slowly(world: BaseWorld, each: Fault) -> None:
 
 
 def leave_lost(world: BaseWorld, each: Fault) -> None:
-    """The same without a coordinator: connections break, and maybe look-ups fail."""
+    """As `leave`, without a coordinator: connections break, and look-ups may fail."""
     client = client_of(world, each)
     if client is not None:
         unreachable_ms = max(each.lasts_ms - _FOUND_AGAIN_MS, 0)
@@ -82,7 +82,7 @@ def leave_lost(world: BaseWorld, each: Fault) -> None:
 
 
 def leave_refused(world: BaseWorld, each: Fault) -> None:
-    """Leave slowly, and the next heartbeat is answered that this member may not be in the group."""
+    """Leave slowly, while the next heartbeat gets an authorization error."""
     client = client_of(world, each)
     if client is not None:
         leave_slowly(world, each)
@@ -99,7 +99,7 @@ def leave_beating(world: BaseWorld, each: Fault) -> None:
 
 
 def leave_early(world: BaseWorld, each: Fault) -> None:
-    """A process ends, starts again, and leaves before or just after its join is answered."""
+    """A process ends, restarts, and leaves before or just after its join is answered."""
     client = client_of(world, each)
     if client is not None:
         client.die(0)
@@ -110,8 +110,8 @@ def leave_early(world: BaseWorld, each: Fault) -> None:
 def stall_unheard(world: BaseWorld, each: Fault) -> None:
     """An application changes its subscription (`detail`), and then does not poll for too long.
 
-    Before the member notices that, its connections die silently, and the application comes back
-    soon after. So its member cannot say good-bye yet, and still has news to tell.
+    Before the member notices that, its connections die silently, and the application polls again
+    soon after. So the member cannot send its leave request yet, and still has callbacks to run.
     """
     client = client_of(world, each)
     if client is None or client.application.closing:
@@ -129,7 +129,7 @@ def _fall_silent(client: BaseClient) -> None:
 
 
 def refused_in_call(world: BaseWorld, each: Fault) -> None:
-    """The same during a slow call that assigns partitions."""
+    """A request is refused during a slow call that assigns partitions."""
     client = client_of(world, each)
     if client is not None:
         client.application.listener = "is refused"
@@ -137,7 +137,7 @@ def refused_in_call(world: BaseWorld, each: Fault) -> None:
 
 
 def refuse(client: BaseClient, code: ErrorCode, *kinds: str) -> None:
-    """Let the member's next request of each of these kinds be answered with an error."""
+    """Answer the member's next request of each of these kinds with an error."""
     if not client.world.calm:
         for node in client.world.coordinator.nodes:
             node.answers.update({f"{client.name} {kind}Request": code for kind in kinds})
@@ -149,7 +149,7 @@ def _slow_down(client: BaseClient) -> None:
 
 
 def spoiled(assignments: Mapping[str, bytes], kind: str) -> dict[str, bytes]:
-    """Return assignments as an assignor with a bug would make them.
+    """Return assignments like those of an assignor with a bug.
 
     Args:
         assignments: The right assignment of each member.
@@ -172,9 +172,9 @@ def spoiled(assignments: Mapping[str, bytes], kind: str) -> dict[str, bytes]:
 def remedy(client: BaseClient, error: KohortError) -> None:
     """Reconfigure a member so that its group accepts its next life.
 
-    A group that may not change its protocol refuses members of the other one. And a coordinator
-    that has loaded the log only knows the assignor that the group uses, so a member that only has
-    another one is refused until the group rebalances, even if its members have both.
+    A group that may not change its protocol refuses members of the other one. After a load, the
+    coordinator knows only the assignor in use, so it refuses a member without that assignor until
+    the group rebalances, even if all other members have both.
     """
     if not isinstance(error, KafkaError):
         return
@@ -191,12 +191,12 @@ def remedy(client: BaseClient, error: KohortError) -> None:
 
 
 def _listed(world: BaseWorld) -> set[str]:
-    """The assignors in the configuration of some member."""
+    """Return the assignors in the configuration of any member."""
     return {name for plan in world.plans.values() for name in plan.assignors}
 
 
 def _in_use(world: BaseWorld) -> set[str]:
-    """The assignor that the group uses according to a tool, even if no member lists it now."""
+    """Return the assignor that a tool shows for the group, even if no member lists it now."""
     node = world.coordinator.ready
     stored = node.shard.log.groups.get(GROUP) if node is not None else None
     return {stored.protocol} if stored and stored.protocol else set()

@@ -63,9 +63,9 @@ def send_stranger(world: World, kind: str, name: str) -> None:
 
 
 def _claims(request: Message, world: World, leader: BaseNode) -> bool:
-    """Whether a request would turn the members' group into one of another protocol.
+    """Return whether a request would give the members' group another protocol.
 
-    It would stay one until it is deleted (D16), and lock the members out, which is not interesting.
+    The group would keep that protocol until it is deleted (D16), and lock the members out.
     """
     is_classic = isinstance(request, JoinGroupRequest) and request.group_id == GROUP
     return (
@@ -147,7 +147,7 @@ def _workers_join(_whom: Whom) -> tuple[Message, int]:
 
 
 def _readers_join(_whom: Whom) -> tuple[Message, int]:
-    # The group waits longer for it than for an assignment.
+    # The group waits longer for this join than for an assignment.
     return _join(READERS, "", "", session_timeout_ms=30_000), 3
 
 
@@ -157,7 +157,7 @@ def _join_other(_whom: Whom) -> tuple[Message, int]:
 
 def _sync_other(_whom: Whom) -> tuple[Message, int]:
     request = SyncGroupRequest(group_id=OTHER, generation_id=1, member_id="nobody", assignments=())
-    return request, 4  # from version 5 on it must name a protocol
+    return request, 4  # from version 5 on, a sync must name a protocol
 
 
 def _beat_other(_whom: Whom) -> tuple[Message, int]:

@@ -1,4 +1,4 @@
-"""The processes and the world of a simulated region, and what they know of each other."""
+"""The interfaces of a simulated region's processes and world."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kohort.simulation.regions.scenario import RegionScenario
 
 
 class BaseNode(GroupProcess, ABC):
-    """A process; another life of it is another object with the same name.
+    """One life of a process; its other lives are other objects with the same name.
 
     Attributes:
         world: The region.
@@ -89,11 +89,11 @@ class BaseRegionWorld(ABC):
 
     @abstractmethod
     def died(self, node: BaseNode) -> None:
-        """A process is dead; schedule its next life."""
+        """Schedule the next life of a dead process."""
 
     @abstractmethod
     def left(self, node: BaseNode) -> None:
-        """An operator has left in order; schedule its return."""
+        """Schedule the return of an operator that has left in order."""
 
     @abstractmethod
     def append(self, batch: list[tuple[bytes, bytes | None]], node: BaseNode) -> int:
@@ -105,16 +105,16 @@ class BaseRegionWorld(ABC):
 
     @abstractmethod
     def fail(self, checker: str, text: str) -> NoReturn:
-        """A rule was broken."""
+        """End the run, because a rule was broken."""
 
     @abstractmethod
     def publish_fails(self) -> bool:
-        """Whether the sink refuses just now."""
+        """Return whether the sink refuses commits now."""
 
     @abstractmethod
     def revocation_began(self, node: BaseNode, limit_ms: int | None) -> None:
-        """A listener waits, and must return in time, unless its process is suspended."""
+        """Note a waiting listener, which must return in time unless its process is suspended."""
 
     @abstractmethod
     def revocation_ended(self, node: BaseNode) -> None:
-        """A listener returned."""
+        """Note that a listener returned."""

@@ -19,7 +19,7 @@ from kohort.simulation.seeded import RuleBrokenError
 
 
 class Checkers:
-    """What a region has shown to the outside so far.
+    """Checks the visible behaviour of a region.
 
     R1: the visible rows of a partition are a prefix of the undisturbed run: each record once, in
         order, and with the state of an undisturbed run. R2: a published checkpoint shows exactly
@@ -77,7 +77,7 @@ class Checkers:
                 self.completed.append(said["checkpoint"])
 
     def check_fold(self, state: RegionState) -> None:
-        """A reader has read the log up to an offset."""
+        """Check the state of a reader that has read the log up to an offset."""
         if self._sound.get(state.offset) == state:
             return
         known = self._referee.shown.get(state.offset)
@@ -98,7 +98,7 @@ class Checkers:
         return known[offset]
 
     def check_read(self, partition: RegionPartition, offset: int, state: int) -> None:
-        """An operator begins to read."""
+        """Check an operator that begins to read."""
         is_added = partition.partition >= self.counts.get(partition.topic_id, 0)
         if is_added and self.counts and self.starts.setdefault(partition, offset):
             raise RuleBrokenError("R17", f"{partition} was added, and is read from {offset} on")
@@ -110,7 +110,7 @@ class Checkers:
     def check_commit(
         self, checkpoint: int, outputs: dict[OperatorId, str], files: dict[str, list[Piece]]
     ) -> None:
-        """A checkpoint became visible."""
+        """Check a checkpoint that became visible."""
         expected: dict[RegionPartition, int] = {}
         for who, reference in sorted(outputs.items()):
             if reference not in files:
@@ -142,12 +142,12 @@ class Checkers:
         self.ends[partition] = piece.end
 
     def check_order(self, visible: list[int]) -> None:
-        """Checkpoints are in order."""
+        """Check that checkpoints are in order."""
         if visible != sorted(set(visible)):
             raise RuleBrokenError("R3", f"visible in the order {visible[-5:]}")
 
     def check_log(self, log: ControlLog) -> None:
-        """The compacted log folds to the same state."""
+        """Check that the compacted log folds to the same state."""
         whole, left = Reader(log.decode), Reader(log.decode)
         for offset, (key, value) in enumerate(log.everything):
             whole.take(offset, key, value)

@@ -39,7 +39,7 @@ _FETCH_MS = 60
 
 
 class Node(BaseNode):
-    """A process; another life of it is another object with the same name."""
+    """One life of a process; its other lives are other objects with the same name."""
 
     def __init__(self, world: BaseRegionWorld, number: int, life: int) -> None:
         scenario = world.scenario
@@ -99,18 +99,18 @@ class Node(BaseNode):
 
     @property
     def clock(self) -> int:
-        """What its clock shows."""
+        """Return the time on its clock."""
         return self.world.engine.now + self.skew
 
     def reaches(self, what: str) -> bool:
-        """Whether it can reach something now."""
+        """Return whether it can reach a service now."""
         return self.world.engine.now >= self.cut_off.get(what, 0)
 
     def _after(self, delay: int, action: object, *arguments: object) -> None:
         self.world.engine.after(delay, self, action, *arguments)  # type: ignore[arg-type]  # an action is called with its arguments
 
     def die(self) -> None:
-        """Be killed; the name comes back after a while."""
+        """Kill the process; its next life starts after a while."""
         if self.alive:
             self.alive = False
             self.world.died(self)
@@ -279,7 +279,7 @@ class Node(BaseNode):
         self.tell_controller(folded)
 
     def reread(self) -> None:
-        """Forget what was read, and start at the beginning."""
+        """Forget the records read so far, and start at the beginning."""
         self.reader = Reader(self.world.log.decode)
         self.log_grew()
 
@@ -294,7 +294,7 @@ class Node(BaseNode):
             self.tell_controller(GroupDescribed(self.world.group.describe()))
 
     def hear_group(self, what: str, partitions: Partitions, member_id: str) -> None:
-        """Take a message of the group, unless it is for an earlier membership."""
+        """Handle a message of the group, unless it is for an earlier membership."""
         if member_id != self.member_id:
             return
         if what == "assign":
@@ -314,12 +314,12 @@ class Node(BaseNode):
         )
 
     def lose_everything(self) -> None:
-        """The group has removed it."""
+        """Report that the group has removed the member."""
         self._taken_back = frozenset()
         self.tell_operator(PartitionsLost(self.operator.session.assigned))
 
     def choose(self, is_chosen: bool) -> None:
-        """The candidates' group chose it, or no longer does."""
+        """Report whether the candidates' group has chosen it."""
         if self.controller.session.is_chosen != is_chosen:
             self.tell_controller(Chosen(is_chosen))
 
@@ -344,6 +344,6 @@ class Node(BaseNode):
 
     @property
     def is_over(self) -> bool:
-        """Whether its operator has ended."""
+        """Return whether its operator has ended."""
         over = (OperatorState.CLOSED, OperatorState.FENCED, OperatorState.FAILED)
         return self.operator.state in over

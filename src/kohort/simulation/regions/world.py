@@ -82,13 +82,13 @@ class RegionWorld(BaseRegionWorld):
         self.nodes[number] = Node(self, number, self._lives[number])
 
     def died(self, node: BaseNode) -> None:
-        """A process is dead; schedule its next life."""
+        """Schedule the next life of a dead process."""
         self.trace(node, "dies", "")
         self._held.pop(node.name_of_life, None)
         self.engine.after(self.chance.between(500, 9_000), None, self.start, node.number)
 
     def left(self, node: BaseNode) -> None:
-        """An operator has left in order; schedule its return."""
+        """Schedule the return of an operator that has left in order."""
         self.trace(node, "has left", "")
         self.group.leave(node)
         node.alive = False
@@ -101,7 +101,7 @@ class RegionWorld(BaseRegionWorld):
         return [each for _, each in sorted(self.nodes.items()) if each.alive]
 
     def append(self, batch: list[tuple[bytes, bytes | None]], node: BaseNode) -> int:
-        """Records arrive at the log; all processes may fetch them."""
+        """Append arriving records to the log, from which all processes may fetch them."""
         self.checkers.read_log(batch, self.log.decode, self.sink.visible)
         if self._trace is not None:
             for offset, (key, value) in enumerate(batch, self.log.end):
@@ -118,7 +118,7 @@ class RegionWorld(BaseRegionWorld):
             self._trace.line(self.engine.now, node.name_of_life if node else "", what, text)
 
     def fail(self, checker: str, text: str) -> NoReturn:
-        """A rule was broken."""
+        """End the run, because a rule was broken."""
         raise RuleBrokenError(checker, text)
 
     def _committed(self, checkpoint: int, outputs: dict[OperatorId, str]) -> None:
@@ -127,13 +127,13 @@ class RegionWorld(BaseRegionWorld):
         self.checkers.check_commit(checkpoint, outputs, self.sink.files)
 
     def publish_fails(self) -> bool:
-        """Whether the sink refuses just now."""
+        """Return whether the sink refuses commits now."""
         return self.engine.now < self._publish_fails_until
 
     # ------------------------------------------------------------------------------- revocations
 
     def revocation_began(self, node: BaseNode, limit_ms: int | None) -> None:
-        """A listener waits, and must return in time, unless its process is suspended."""
+        """Note a waiting listener, which must return in time unless its process is suspended."""
         usual = self.settings.drain_timeout_ms
         limit = (usual if limit_ms is None else min(limit_ms, usual)) + _HOLD_SLACK_MS
         name = node.name_of_life
@@ -146,13 +146,13 @@ class RegionWorld(BaseRegionWorld):
             self.fail("R6", f"{node.name_of_life} waits in its listener since {since}")
 
     def revocation_ended(self, node: BaseNode) -> None:
-        """A listener returned."""
+        """Note that a listener returned."""
         self._held.pop(node.name_of_life, None)
 
     # -------------------------------------------------------------------------------- everything
 
     def _write(self) -> None:
-        """Write records to the topic, until it is calm."""
+        """Write records to the topic until the faults end."""
         if not self.is_calm:
             for partition in self.source.partitions:
                 # Each partition has its own pauses, longer than a checkpoint.
@@ -161,7 +161,7 @@ class RegionWorld(BaseRegionWorld):
             self.engine.after(self.chance.between(100, 500), None, self._write)
 
     def _choose(self) -> None:
-        """The candidates' group chooses one; unreachable candidates do not notice."""
+        """Have the candidates' group choose one; unreachable candidates do not notice."""
         self.engine.after(500, None, self._choose)
         if self.engine.now < self._no_choice_until:
             return
@@ -241,7 +241,7 @@ class RegionWorld(BaseRegionWorld):
                 self.append([(b"foreign/x/%d" % fault.at_ms, b"\x00 not ours")], node)
 
     def _confuse(self, fault: Fault, long: int) -> None:
-        """For a while two candidates believe that they are chosen, or none does."""
+        """Have two candidates, or none, believe for a while that they are chosen."""
         two = {fault.node, *(each.number for each in self.living[-1:])}
         self._chosen = two if fault.kind == "two controllers" else set()
         for each in self.living:
@@ -280,7 +280,7 @@ class RegionWorld(BaseRegionWorld):
                 return
 
     def is_settled(self) -> bool:
-        """Whether all written records are visible."""
+        """Return whether all written records are visible."""
         ends, starts = self.checkers.ends, self.checkers.starts
         return all(
             end == ends.get(each, starts.get(each, 0))

@@ -1,1 +1,1 @@
-"""Scenarios, one run or many of them, and what came of each."""
+"""Scenarios, their runs and the outcomes."""

@@ -41,7 +41,7 @@ KINDS = (
 )
 LOOKUP_CODES = ("COORDINATOR_NOT_AVAILABLE", "GROUP_AUTHORIZATION_FAILED")
 APPEND_CODES = ("NOT_ENOUGH_REPLICAS", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT")
-# A tool's commit makes a group without members, which the second request then meets.
+# A tool's commit creates a group without members, to which the second request then goes.
 _AFTER_COMMIT = (
     "join_other",
     "sync_other",
@@ -67,7 +67,7 @@ _TOPICS = ("flights", "delays", "flights,delays")
 _ASSIGNING = ("ConsumerGroupPrepareAssignment", "ConsumerGroupInstallAssignment")
 _PATTERNS = ("flights.*", "flights|delays", ".*", "(flights|weather).*|delays")
 _COMING = ("flights-east", "flights-west", "weather")
-# What finds a draft group in the middle of a rebalance only now and then.
+# Faults that rarely hit a draft group during a rebalance.
 _WHILE_BUSY = ("draft_with_other_topics",) * 5
 DYING = ("before append", "in append", "after append", "after a reply")
 
@@ -166,7 +166,7 @@ PALETTE: dict[str, tuple[Draw, int]] = {
     "topic_comes": (_on_cluster("topic_comes", 5 * _S, 200 * _S, *_COMING), 6),
     "draft_stranger": (_on_member("draft_stranger", 0, 0, *DRAFT_REQUESTS, *_WHILE_BUSY), 30),
 }
-# Kinds that mean something under some protocols only.
+# Kinds that apply only to some protocols.
 _WITH_EPOCHS = frozenset({"consumer", "client-side", MIGRATION})
 ONLY_IN: dict[str, frozenset[str]] = {
     "long_assignment": frozenset({"classic", "cooperative", MIGRATION}),
@@ -235,7 +235,7 @@ def draw_faults(
         seed: The seed.
         members: Their possible targets.
         minutes: How long they happen.
-        protocol: Protocol of the scenario; some kinds mean something in one only.
+        protocol: Protocol of the scenario; some kinds apply only to one.
         only: Kinds to draw from; empty: all of them.
     """
     faults: list[Fault] = []
@@ -281,7 +281,7 @@ def _members(chance: Stream, protocol: str) -> list[MemberPlan]:
 
 
 def _as_spoken(seed: int, protocol: str, plans: list[MemberPlan]) -> list[MemberPlan]:
-    """Return members as their protocol can have them."""
+    """Return members without settings that their protocol does not support."""
     if protocol == "draft":
         return [_of_draft(plan) for plan in plans]
     if protocol == MIGRATION:
@@ -293,7 +293,7 @@ def _as_spoken(seed: int, protocol: str, plans: list[MemberPlan]) -> list[Member
 
 
 def _of_draft(plan: MemberPlan) -> MemberPlan:
-    """Return a member without what the draft does not have.
+    """Return a member without settings that the draft protocol does not support.
 
     There are no static members, and a rebalance is waited for no longer than a session (D13): a
     listener that takes longer is thrown out each time.

@@ -84,8 +84,8 @@ def run(
         checkers: The rules to check; none is faster.
         trace: Whether the outcome has a hash of all events.
         keep_lines: Whether the outcome has the trace.
-        assignors: Assignors that a user brings, by name.
-        survives_failures: Whether a machine that raises only ends its process.
+        assignors: The user's assignors, by name.
+        survives_failures: Whether an error in a machine ends only its process.
     """
     kept = Trace(keep_lines) if trace or keep_lines else None
     world = World(

@@ -1,6 +1,6 @@
-"""The parts of a simulated stream application and what they know of each other.
+"""The interfaces of a simulated stream application's parts.
 
-They add to those of groups in `groups.base`.
+They extend the interfaces of groups in `groups.base`.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ class BaseStreamsApplication(BaseApplication):
     @property
     @abstractmethod
     def lags_heard_at(self) -> int:
-        """When the changelogs last told their ends."""
+        """Return when the changelogs' ends were last fetched."""
 
     @property
     @abstractmethod
     def is_fatal(self) -> bool:
-        """Whether the member cannot go on."""
+        """Return whether the member has failed."""
 
     @abstractmethod
     def processing_ms(self) -> int:

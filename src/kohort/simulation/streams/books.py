@@ -5,7 +5,7 @@ followed the last commit. T4: one owner at a time. T5: a task leaves a live owne
 member that is ready, and a member that is to leave ends without tasks. T6: in the end the
 application rests, balanced (`resting`). T7: no task fails. T8: no more tasks begin to be learned
 than `max_warmup_learners`.
-None of them relies on the machines; docs/simulation.md has the list.
+No rule relies on the machines; docs/simulation.md has the list.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def input_of(task: Task) -> TopicPartition:
 
 
 class Books:
-    """What happened so far in a world.
+    """The history of a world so far.
 
     Args:
         world: The world.
@@ -112,7 +112,7 @@ class Books:
     # ------------------------------------------------------------------------ T1, T3: stored data
 
     def committed(self, records: Iterable[GroupRecord]) -> None:
-        """Positions are in the group's log."""
+        """Check positions in the group's log."""
         for record in records:
             key, value = record.key, record.value
             if not isinstance(key, OffsetCommitKey) or not isinstance(value, OffsetCommitValue):
@@ -161,7 +161,7 @@ class Books:
         self.world.fail(rule, f"record {record} of {task} {word} after its commit")
 
     def checkpointed(self, process: BaseProcess, task: Task, disk: Disk, at: int) -> None:
-        """A checkpoint is written: the disk must equal the changelog before it."""
+        """Check that, at a checkpoint, the disk equals the changelog before it."""
         log = self.world.brokers.log(TopicPartition(CHANGELOG, task.partition))
         expected = log.state if at == log.end else log.state_at(at)
         if disk.flushed != expected and not self.book(task).is_tainted:
@@ -170,7 +170,7 @@ class Books:
     # ------------------------------------------------------------------------ T2, T3: processing
 
     def processed(self, process: BaseProcess, task: Task, offset: int) -> None:
-        """A record was processed."""
+        """Check a processed record."""
         book, key = self.book(task), (process.name, process.life)
         last = book.last.get(key)
         if last is not None and offset != last + 1:
@@ -184,7 +184,7 @@ class Books:
         book.next = max(book.next, offset + 1)
 
     def started(self, process: BaseProcess, event: TaskStarted) -> None:
-        """An owner begins to process a task."""
+        """Check an owner that begins to process a task."""
         task, held = event.task, held_by(process, event.task)
         book = self.book(task)
         if not self.is_member(process) or held is None:
@@ -203,7 +203,7 @@ class Books:
         book.is_orderly, book.owner = False, process
 
     def released(self, process: BaseProcess, task: Task) -> None:
-        """An owner has written that it has released a task."""
+        """Note that an owner has recorded the release of a task."""
         book, held = self.book(task), held_by(process, task)
         if held is None or not self.is_member(process):
             return
@@ -221,7 +221,7 @@ class Books:
     # --------------------------------------------------------------------------------- T4: fencing
 
     def sends(self, process: BaseProcess, place: TopicPartition) -> None:
-        """A process sends changes of state, which it may do as far as it can know."""
+        """Check that a process that sends state changes may believe to own the task."""
         task = Task(0, place.partition)
         if process.is_session_over:
             self.world.fail("T4", f"{process.name} writes changes of {task} without a session")
@@ -248,9 +248,9 @@ class Books:
         subscriptions: Mapping[str, Subscription],
         given: Mapping[str, frozenset[TopicPartition]],
     ) -> None:
-        """A leader has made a plan: each task that moves has a ready successor."""
+        """Check that in a leader's plan each moving task has a ready successor."""
         world = self.world
-        members = self._members  # a dead one may have joined, and was ready then
+        members = self._members  # a dead member may have been ready when it joined
         members.update((each.machine.member_id, each) for each in world.processes())
         if not set(subscriptions) <= members.keys():
             return
@@ -271,7 +271,7 @@ class Books:
                 )
 
     def leaves(self, process: BaseProcess) -> None:
-        """An instance ends because it was to leave: others have all its tasks."""
+        """Check that other members have all tasks of an instance that left."""
         owning = process.streams.owning
         left = owning.in_role(Role.RUNNING) if owning is not None else []
         if left:
@@ -295,7 +295,7 @@ class Books:
     # -------------------------------------------------------------------------------- T7: failures
 
     def failed(self, process: BaseProcess, event: TaskFailed) -> None:
-        """A task has failed, though no fault here could cause that."""
+        """Report a failed task, because no simulated fault can cause that."""
         error = event.error
         self.world.fail(
             "T7", f"{event.task} failed at {process.name}: {type(error).__name__}: {error}"

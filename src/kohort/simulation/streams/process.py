@@ -142,7 +142,7 @@ class StreamsApplication(Application, BaseStreamsApplication):
 
     @property
     def is_fatal(self) -> bool:
-        """Whether the member cannot go on."""
+        """Return whether the member has failed."""
         return self.client.machine.state.name in self.client.protocol.fatal
 
     @property
@@ -152,7 +152,7 @@ class StreamsApplication(Application, BaseStreamsApplication):
 
     @property
     def lags_heard_at(self) -> int:
-        """When the changelogs last told their ends."""
+        """Return when the changelogs' ends were last fetched."""
         return self.changelog_reader.heard_at
 
     def start(self) -> None:
@@ -181,7 +181,7 @@ class StreamsApplication(Application, BaseStreamsApplication):
     # ------------------------------------------------------------------- called by the simulation
 
     def wake(self) -> None:
-        """Look for news in a poll that waits."""
+        """End a waiting poll if there is something to do."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 

@@ -36,7 +36,7 @@ def every_task(world: StreamsWorld) -> list[Task]:
 
 
 def unrest(world: StreamsWorld) -> str | None:
-    """Return what is still under way or wrong."""
+    """Return what is unfinished or wrong."""
     processes = [each for each in world.processes() if not each.application.closing]
     if not processes:
         return None
@@ -74,7 +74,7 @@ def _unrest_of(process: StreamsProcess) -> str | None:
 
 
 def _unbalanced(world: StreamsWorld, processes: list[StreamsProcess]) -> str | None:
-    """Return what is wrong with the loads: each within the band around the mean, of each kind."""
+    """Return the loads outside the band around the mean, for each kind of task."""
     count = len(processes)
     for number in range(len(world.topology.sub_topologies)):
         tasks = [each for each in every_task(world) if each.sub_topology == number]

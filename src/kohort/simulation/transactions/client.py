@@ -1,7 +1,7 @@
 """One run of a transactional producer: the real machine, and a shell without a network.
 
-It is a generator: it yields a request and gets the answer, None when there is none. Calls may time
-out before they are done; the application then calls again.
+It is a generator that yields requests and receives the answers, None for a lost one. Calls may time
+out before they are done; the application then repeats them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sent(Struct):
     Attributes:
         values: The acknowledged values, by partition.
         fate: Its result.
-        may_commit: Whether a commit was ever asked for.
+        may_commit: Whether a commit was ever requested.
         wanted: Whether the application meant to commit it from the start.
         has_failed: Whether a record was given up.
     """
@@ -90,11 +90,11 @@ class Client:
     Args:
         name: Its transactional id.
         number: Number of the process among those with this id.
-        chance: Decides what the application does.
+        chance: The random choices of the application.
         partitions: The partitions that it may write to.
         has_v2: Whether the cluster has version 2 of transactions (KIP-890).
-        impatience: How likely it is that a call without an answer is given up.
-        most: How many transactions it makes.
+        impatience: Probability that an unanswered call is given up.
+        most: Number of its transactions.
 
     Attributes:
         sent: Its transactions.
@@ -132,11 +132,11 @@ class Client:
 
     @property
     def state(self) -> TransactionState:
-        """The state of the machine."""
+        """Return the state of the machine."""
         return self.machine.session.state
 
     def work(self) -> _Steps:
-        """Begin, then make one transaction after the other."""
+        """Initialize the producer, then run one transaction after the other."""
         while self.state is S.UNINITIALIZED:
             yield from self._call(Initialize())
         while self.state is S.READY and len(self.sent) < self._most:
@@ -160,7 +160,7 @@ class Client:
             yield from self._end_with(sent, commits=commits)
 
     def _end_with(self, sent: Sent, *, commits: bool) -> _Steps:
-        """Ask for the end once, and note the result."""
+        """Request the end once, and note the result."""
         before = self.machine.session
         yield from self._call(Commit() if commits else Abort())
         if self.state is S.READY:
@@ -172,7 +172,7 @@ class Client:
             sent.fate = Fate.UNKNOWN if sent.may_commit and unsure else Fate.ABORTED
 
     def _flush(self, most: int = 9) -> _Steps:
-        """Write waiting records, until something fails."""
+        """Write waiting records until a write fails."""
         writing, self._waiting = self._waiting[:most], self._waiting[most:]
         for value in writing:
             if self.state in (S.IN_TRANSACTION, S.COMMITTING):
@@ -183,7 +183,7 @@ class Client:
         self._run(Failed(KafkaError(error)))
 
     def _write(self, value: str, sent: Sent) -> _Steps:
-        """Write a record; without an answer, send it again a limited number of times."""
+        """Write a record; without an answer, retry a limited number of times."""
         where = self._chance.choice(self._partitions)
         self._run(Touched())
         if not self._has_v2 and where not in self._added:

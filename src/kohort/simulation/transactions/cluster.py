@@ -1,4 +1,4 @@
-"""The broker's side: a coordinator with its log, and partitions with theirs."""
+"""The broker's side: a coordinator and partitions, with their logs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Produce(Struct, frozen=True):
 
     Attributes:
         transactional_id: Name of the producer.
-        producer: Its id and epoch, by its own account.
+        producer: Its id and epoch, as it believes.
         partition: The partition.
         batch: The batch.
-        implied: Whether writing is enough to join the transaction (KIP-890).
+        implied: Whether writing alone adds the partition to the transaction (KIP-890).
     """
 
     transactional_id: str
@@ -50,7 +50,7 @@ class Produce(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """An error, or none, and the producer's id and epoch from now on."""
+    """An error code, and the producer's new id and epoch."""
 
     error: ErrorCode
     producer: Producer | None = None
@@ -103,14 +103,14 @@ class Partition:
         self._snapshot = (len(self.stored), self.producers.to_json())
 
     def restart(self) -> None:
-        """Come back with the last snapshot, and read the rest of the log."""
+        """Restart from the last snapshot, and replay the rest of the log."""
         offset, data = self._snapshot
         self.producers = ProducerStates.from_json(data)
         for stored in self.stored[offset:]:
             self.producers.apply(parse_header(stored), stored)
 
     def readable(self) -> Iterator[tuple[str, bool]]:
-        """Yield the values up to the last stable offset, and whether each counts (KIP-98).
+        """Yield the values up to the last stable offset, and whether each is committed (KIP-98).
 
         This is computed as in clients, from the list of aborted transactions.
         """
@@ -137,8 +137,8 @@ class Cluster:
     Attributes:
         partitions: By their names.
         log: The coordinator's log.
-        unwritten: Markers that partitions do not have yet.
-        now: Milliseconds.
+        unwritten: Markers not yet written to their partitions.
+        now: The time in milliseconds.
     """
 
     def __init__(self, partitions: int, config: TransactionConfig) -> None:
@@ -201,7 +201,7 @@ class Cluster:
     # ---------------------------------------------------------------------- without a request
 
     def write_marker(self, name: str, partition: TopicPartition | None) -> None:
-        """Tell one partition how a producer's transaction ended, then the coordinator."""
+        """Write a transaction's marker to one partition, and report it to the coordinator."""
         markers = self.unwritten[name]
         if partition is not None:
             try:
@@ -215,14 +215,14 @@ class Cluster:
             self._decide(MarkersWritten(name))
 
     def pass_time(self, ms: int) -> None:
-        """Advance the clock, and do what is due."""
+        """Advance the clock, and handle due deadlines."""
         self.now += ms
         wall_ms = _WALL_MS + self.now
         while (effects := self._coordinator.decide_due(self.now, wall_ms)) is not None:
             self._carry_out(effects)
 
     def crash(self) -> None:
-        """Lose the coordinator; another one reads its log, and writes the markers again."""
+        """Crash the coordinator; a new one reads its log and writes the markers again."""
         self._coordinator = TransactionCoordinator(self._config)
         for record in self.log:
             self._coordinator.apply(record)
@@ -235,7 +235,7 @@ class Cluster:
         self.log = [each for each in last.values() if each.value is not None]
 
     def _check_log(self) -> None:
-        """X6: the log has everything that the coordinator knows and logs."""
+        """X6: the log has all of the coordinator's logged state."""
         folded: Transactions = TransactionCoordinator(self._config).log
         for record in self.log:
             folded = fold(folded, record)

@@ -38,19 +38,19 @@ class TransactionScenario(Struct, frozen=True, kw_only=True):
     Attributes:
         seed: Seed of all random choices.
         has_v2: Whether producers speak version 2 of transactions (KIP-890).
-        names: How many transactional ids there are.
-        partitions: How many partitions.
-        processes: How many processes each name has, one after the other.
-        transactions: How many transactions each process makes.
+        names: Number of transactional ids.
+        partitions: Number of partitions.
+        processes: Number of consecutive processes of each name.
+        transactions: Number of transactions of each process.
         is_exhausted: Whether the epochs of the first name are nearly used up.
         lost_requests: How often a request is lost.
         lost_answers: How often an answer is lost.
-        late: How often a request without an answer arrives once more, later.
-        impatience: How often a call without an answer is given up.
+        late: How often an unanswered request arrives again, later.
+        impatience: How often an unanswered call is given up.
         crashes: How often the coordinator is lost, with a whole or a compacted log.
         restarts: How often a partition restarts.
         pauses: How often enough time passes for transactions to time out.
-        deaths: How often a process ends and another takes its name; the first may still be alive.
+        deaths: How often a new process takes a name; the former one may still be alive.
     """
 
     seed: int
@@ -103,8 +103,8 @@ class TransactionOutcome(Struct, frozen=True):
         scenario: The history.
         verdict: "ok", the rule that was broken, or X8: something raised.
         complaint: The complaint.
-        notes: How often each thing happened.
-        lines: The events, when they were asked for.
+        notes: How often each event happened.
+        lines: The events, if requested.
     """
 
     scenario: TransactionScenario
@@ -115,7 +115,7 @@ class TransactionOutcome(Struct, frozen=True):
 
 
 class _Process(Struct, eq=False):
-    """A client, and the request that it waits for; None: it has ended."""
+    """A client and its pending request; None: the client has ended."""
 
     client: Client
     steps: Generator[Request, Answer | None, None]
@@ -123,7 +123,7 @@ class _Process(Struct, eq=False):
 
 
 class World:
-    """A history while it happens.
+    """A running history.
 
     Args:
         scenario: The scenario.
@@ -147,7 +147,7 @@ class World:
         self._stable = dict.fromkeys(self._cluster.partitions, 0)
 
     def run(self) -> None:
-        """Run the history, let everything come to rest, and check.
+        """Run the history, wait until all transactions have ended, and check.
 
         Raises:
             RuleBrokenError: A rule is broken.
@@ -170,7 +170,7 @@ class World:
             raise RuleBrokenError("X4", f"{[*self._cluster.known]} are never forgotten")
 
     def _rest(self, ms: int) -> None:
-        """Let time pass, and late requests arrive."""
+        """Advance the clock, and deliver late requests."""
         self._go_on(lambda: bool(self._late))
         self._cluster.pass_time(ms)
         self._go_on(lambda: bool(self._cluster.unwritten))
@@ -241,7 +241,7 @@ class World:
         self._cluster.pass_time(self._chance.choice(times))
 
     def _die(self) -> None:
-        """End a process, or let another one take its name, or both."""
+        """End a process, start another one with its name, or both."""
         name = self._chance.choice(self._names)
         there = [each for each in self._processes if each.client.name == name]
         ends, begins = self._chance.choice(((True, True), (False, True), (True, False)))
@@ -300,7 +300,7 @@ class World:
         self.lines.append(f"late {client!r} {_short(request)}: {_told(answer)}")
 
     def _handled(self, client: Client, request: Request) -> Answer:
-        """X5: once another process has the name, requests of the former one have no effect."""
+        """X5: once a new process has the name, requests of the former one have no effect."""
         name = request.transactional_id
         if isinstance(request, (InitProducer, EndAndRenew)):
             request = replace(request, fresh_id=self._cluster.fresh_id(name))
@@ -364,7 +364,7 @@ class World:
             raise RuleBrokenError("X1", f"{where} lacks {missing} of {title}")
 
     def _check_rest(self, kept: list[str]) -> None:
-        """X1, X4, X7: transactions are complete or absent, all have ended, producers can go on."""
+        """X1, X4, X7: transactions are complete or absent and ended; producers can continue."""
         read = {value for values in self._read.values() for value in values}
         for title, (sent, _) in self._transactions().items():
             there = {*sent.values} & read
