@@ -33,7 +33,7 @@ TABLES: tuple[AnyTable, ...] = (  # type: ignore[assignment]  # each has its own
     DRAFT_MEMBER,
 )
 
-# Rare things that the world notes while it runs.
+# Rare events that the world notes.
 RARE = (
     "AssignmentAsked",
     "AssignorFellBack",
@@ -65,7 +65,7 @@ _YOURS = "only assignors of applications are asked by a job; tests/testing bring
 _SLOW = "an answer must be slower than a whole rebalance, in the same life of the member"
 _ODD = "the coordinator never sends this answer; the tests of the member do"
 
-# Rows that the seeds of the test suite need not take, by the end of their label, with the reason.
+# Rows that the test suite's seeds need not take, by the end of their label, with the reason.
 # All of them are taken by the tests of `tests/group`.
 NOT_REQUIRED: dict[str, str] = {
     "PREPARING_REBALANCE JobDone [is_failed] -> cannot_speak": _YOURS,

@@ -76,10 +76,10 @@ from kohort.wire.messages.txn_requests import (
 R = TypeVar("R", bound=Message)
 
 
-# KIP-430: a set of bits by AclOperation. Nothing is forbidden here, so it is all that Kafka
-# allows on groups: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
+# KIP-430: a bit set by AclOperation. Nothing is forbidden here, so it has all operations that
+# Kafka defines on groups: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-# KIP-1043: from this version on a missing group is an error.
+# KIP-1043: from this version on, a missing group is an error.
 _NOT_FOUND_SINCE = 6
 
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 # Faults whose `lasts_ms` is the change of a clock, or the bit that is hit.
 _IS_NO_DURATION = frozenset({"wall_step", "clock_jump", "log_damage"})
-# How long news of topics take at most.
+# The longest time until members learn of changed topics.
 _NEWS_MS = 35_000
-# How long after a member was fenced its process is started again.
+# How long after a member was fenced its process restarts.
 _FENCED_MS = 30_000
-# How often to look whether a process that closes has ended.
+# How often to check whether a closing process has ended.
 _CLOSING_MS = 100
 Act = Callable[["World", Fault], None]
 FAULTS: dict[str, Act] = {}

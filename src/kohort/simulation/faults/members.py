@@ -28,9 +28,9 @@ _BACK_MS = 30_000
 _RESTART_MS = 1_000
 # In this time every member sends a heartbeat.
 _BEFORE_MS = 6_000
-# How long a listener that is slow for this takes, at least: more than one heartbeat goes out.
+# The shortest time of a slow listener here: long enough for more than one heartbeat.
 _SLOW_MS = 3_500
-# A coordinator that is lost for a shorter time is found by the first look-up.
+# A coordinator lost for a shorter time is found by the first look-up.
 _FOUND_AGAIN_MS = 10_000
 BEATS = ("Heartbeat", "DraftHeartbeat", "ConsumerGroupHeartbeat")
 

@@ -47,7 +47,7 @@ class _Cut(Struct):
 
 
 class OperatorWatch:
-    """R13: an operator reports exactly what its work has done.
+    """R13: an operator's reports match its work exactly.
 
     A contribution has the positions of the cut, or for a newer `Read` of a partition its first
     offset, and releases only partitions that have stopped. An operator reports the end of a reset
@@ -61,11 +61,11 @@ class OperatorWatch:
         self._discarded = 0
 
     def cut(self, made: CutMade, running: Iterable[RegionPartition]) -> None:
-        """The work has made a cut, and these partitions go on."""
+        """Note a cut, after which these partitions continue."""
         self._cuts[made.checkpoint, made.attempt] = _Cut(made, frozenset(running))
 
     def told(self, event: OperatorInput, effects: OperatorEffects) -> None:
-        """An operator got an input, and decided."""
+        """Check an operator's decision on an input."""
         if isinstance(event, CutMade):
             self._now_read[event.checkpoint, event.attempt] = dict(self._reads)
         if isinstance(event, Discarded):
@@ -77,7 +77,7 @@ class OperatorWatch:
         for record in _records(effects):
             if isinstance(record, Contribution):
                 self._check(record)
-                for place in record.released:  # it may come back, and be cut before it is read
+                for place in record.released:  # it may return, and be cut before it is read
                     self._reads.pop(place, None)
             elif isinstance(record, ResetDone) and record.attempt > self._discarded:
                 raise RuleBrokenError(
@@ -117,7 +117,7 @@ class ControllerWatch:
     Args:
         controller: The candidate.
         settings: Settings of the region.
-        clock: Returns what the clock of its process shows.
+        clock: Returns the time on the clock of its process.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ControllerWatch:
         self._since = self._chosen_at = 0
 
     def told(self, event: ControllerInput, effects: ControllerEffects) -> None:
-        """A candidate got an input, and decided."""
+        """Check a candidate's decision on an input."""
         now, folded = self._clock(), self._controller.session.folded
         if isinstance(event, Chosen):
             self._chosen_at = now

@@ -1,7 +1,7 @@
 """The consumer group of the operators: its members, and how partitions move.
 
 A model of the members' view, not of the protocols: the tables of `kohort.group` are simulated
-elsewhere. Here only the order of revocations and assignments of each of the three matters.
+elsewhere. Here only the order of revocations and assignments in each protocol matters.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Group:
         )
 
     def beat(self, node: GroupProcess) -> None:
-        """A member sends a heartbeat: it joins, learns that it was removed, or goes on."""
+        """Handle a member's heartbeat: it joins, learns of its removal, or continues."""
         member = self.members.get(node.member_id)
         if member is None:
             if node.member_id:
@@ -106,11 +106,11 @@ class Group:
 
     @property
     def now(self) -> int:
-        """The time."""
+        """Return the time."""
         return self._engine.now
 
     def leave(self, node: GroupProcess) -> None:
-        """A member leaves."""
+        """Remove a member that leaves."""
         self.remove(node.member_id)
 
     def remove(self, member_id: str) -> None:
@@ -119,7 +119,7 @@ class Group:
             self._rebalance()
 
     def gave_up(self, node: GroupProcess, partitions: Partitions) -> None:
-        """The listener of a member returned; more may be revoked by now."""
+        """Release a member's partitions after its listener returned; more may be revoked by now."""
         member = self.members.get(node.member_id)
         if member is not None:
             member.owned -= partitions
@@ -128,7 +128,7 @@ class Group:
             self._move()
 
     def partitions_changed(self) -> None:
-        """The topic has other partitions."""
+        """Rebalance after the topic's partitions changed."""
         self._rebalance()
 
     def _look(self) -> None:
@@ -143,7 +143,7 @@ class Group:
     # ------------------------------------------------------------------------------ assignments
 
     def _target(self) -> dict[str, Partitions]:
-        """Assign the partitions evenly; owners keep theirs as far as that is fair."""
+        """Assign the partitions evenly; owners keep theirs up to their share."""
         members = sorted(self.members)
         partitions = self._source.partitions
         if not members:

@@ -32,8 +32,8 @@ class Lane(Struct):
         read: Number of the `Read`.
         position: Offset of the next record.
         state: State of the function.
-        runs: Whether it goes on.
-        saved: Offset up to which a cut has it.
+        runs: Whether it continues.
+        saved: Offset up to which the last cut contains it.
     """
 
     read: int
@@ -69,7 +69,7 @@ class Job:
         self._after(80 * self.is_slow, 300 * self.is_slow, self._work)
 
     def _work(self) -> None:
-        """Give each partition's next records to the function."""
+        """Pass each partition's next records to the function."""
         for partition, lane in self.lanes.items():
             end = self.world.source.ends[partition]
             count = min(end - lane.position, self.chance.between(0, 12))
@@ -85,7 +85,7 @@ class Job:
         self._report(Delivered(partition, end, lane.read), 0, 20)
 
     def _report(self, event: object, low: int, high: int) -> None:
-        """Tell the machine, in the order in which it happened."""
+        """Report events to the machine, in the order in which they happened."""
         due = self.world.engine.now + self.chance.between(low, high)
         self._reported_until = max(self._reported_until, due)
         self.world.engine.at(self._reported_until, self.node, self.node.tell_operator, event)
@@ -99,7 +99,7 @@ class Job:
     # ---------------------------------------------------------------- commands of the machine
 
     def discard(self, attempt: int) -> None:
-        """Forget everything that is not in a complete checkpoint."""
+        """Discard all work that is not in a complete checkpoint."""
         self._preparing.clear()
         self._command(0, 60 * self.is_slow, self._discard, attempt)
 
@@ -127,7 +127,7 @@ class Job:
             )
 
     def stop(self, partitions: Partitions) -> None:
-        """Stop, once what is being processed has ended."""
+        """Stop after the records in process."""
         for each in partitions:
             self._preparing.pop(each, None)
         self._command(0, 80 * self.is_slow, self._stop, partitions)
@@ -173,6 +173,6 @@ class Job:
         self.world.engine.at(due, self.node, self.node.tell_operator, outcome)
 
     def _drain_fails(self) -> bool:
-        """Whether the group refuses the offsets of a drain; only one rule has drains."""
+        """Return whether the group refuses the offsets of a drain."""
         has_drains = self.node.operator.config.rebalance == RESET
         return has_drains and not self.world.is_calm and self._commits.happens(_REFUSED)

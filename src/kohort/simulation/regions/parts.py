@@ -18,7 +18,7 @@ class ControlLog:
     Attributes:
         end: Offset of the next record.
         entries: The remaining records, by offset, in order.
-        everything: All records ever appended.
+        everything: All records ever appended, including compacted ones.
     """
 
     def __init__(self) -> None:
@@ -67,8 +67,8 @@ class Piece(Struct, frozen=True):
         partition: The partition.
         first: Offset of the first record.
         end: Offset after the last one.
-        before: The state that the function had before the first of them.
-        after: The state after the last.
+        before: The function's state before the first record.
+        after: The function's state after the last record.
     """
 
     partition: RegionPartition
@@ -103,16 +103,16 @@ class Source(Struct):
 
     @property
     def topic_id(self) -> str:
-        """Id of the present topic."""
+        """Return the id of the present topic."""
         return f"life-{self.life}"
 
     @property
     def partitions(self) -> list[RegionPartition]:
-        """Partitions of the present topic."""
+        """Return the partitions of the present topic."""
         return [each for each in self.ends if each.topic_id == self.topic_id]
 
     def counts(self) -> Map[str, int]:
-        """Return how many partitions the topic has, by its id."""
+        """Return the partition count of the topic, by its id."""
         return Map({self.topic_id: len(self.partitions)})
 
     def recreate(self) -> None:
@@ -139,7 +139,7 @@ class Sink(Struct):
     states: dict[str, tuple[RegionPartition, int, int]] = field(default_factory=dict)
 
     def commit(self, checkpoint: int, outputs: dict[OperatorId, str]) -> None:
-        """Make a checkpoint visible, unless it is already."""
+        """Make a checkpoint visible, unless it is visible already."""
         if not self.visible or checkpoint > self.visible[-1]:
             self.visible.append(checkpoint)
             self.watch(checkpoint, outputs)

@@ -1,4 +1,4 @@
-"""The state of a region's log, computed a second time from its records and decision 0026 alone.
+"""The state of a region's log, computed independently from its records and decision 0026.
 
 The fold of `kohort.region.machines` is one table of conditions and actions; this is plain code over
 dictionaries that only shares the records with it. Every reader of the log must have the same state
@@ -347,7 +347,7 @@ class Referee:
             self.covered = record.before
 
     def _nothing(self, record: said.Trimmed) -> None:
-        """Tombstones change nothing."""
+        """Ignore a tombstone."""
 
     _acts: ClassVar[dict[type[Any], Callable[[Referee, Any], None]]] = {
         said.RegionSettled: _settle,

@@ -55,7 +55,7 @@ _SLOW = ("split log", "ask reset", "force reset", "slow")
 
 OPERATORS = 2
 PARTITIONS = 2
-# The region has made its first checkpoint before, and is calm a while after.
+# The region has made its first checkpoint before the faults, and is calm for a while after them.
 FROM_MS = 2_000
 TO_MS = 8_000
 _SIZE = 50

@@ -57,7 +57,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> str:
-        """The command's options for this choice, without the protocol."""
+        """Return the command's options for this choice, without the protocol."""
         faults = None if self.faults is None else ",".join(sorted(self.faults)) or NONE
         given = {"members": self.members, "minutes": self.minutes, "faults": faults}
         return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)

@@ -20,8 +20,8 @@ class Summary(Struct):
     Attributes:
         runs: How many runs.
         failed: The runs that broke a rule.
-        events: How many events happened.
-        simulated_ms: How much time passed in the simulations.
+        events: Number of events.
+        simulated_ms: Total simulated time.
         rebalances: How many rebalances began.
         repeated: How many records were handed out more than once.
         notes: How often each rare event happened.

@@ -1,4 +1,4 @@
-"""What if: one scenario by a user, run under each group protocol, side by side.
+"""What-if runs: a user's scenario under each group protocol, side by side.
 
 A scenario file has the format of `scenario`, with two additions: a member may have a `count`, and
 there may be a rolling restart.
@@ -110,7 +110,7 @@ def _check(scenario: Scenario) -> None:
     """Check the names in a scenario.
 
     Raises:
-        ConfigError: One is not known, or used twice.
+        ConfigError: A name is unknown or used twice.
     """
     members = Counter(member.name for member in scenario.members)
     topics = Counter(topic.name for topic in scenario.topics)
@@ -150,8 +150,8 @@ class Measured(Struct, frozen=True, kw_only=True):
         protocol: The protocol.
         runs: How many runs there were.
         rounds: Generations, or epochs under KIP-848, that began since the first change.
-        moved: How often a partition went from one member to another one since then.
-        gaps_ms: How long a partition had no owner, each time one lost its owner since then, sorted.
+        moved: How often a partition moved between members since then.
+        gaps_ms: The times without an owner of partitions that lost theirs since then, sorted.
         repeated: How many records were handed out more than once.
         verdicts: The broken rules, if any.
     """

@@ -57,7 +57,7 @@ def die_at_step(world: StreamsWorld, each: Fault) -> None:
 
 
 def leave_soon(world: StreamsWorld, each: Fault) -> None:
-    """An instance is asked to leave; another one starts a while after its end, or never (0)."""
+    """An instance is asked to leave; a new one starts a while after it ended, or never (0)."""
     process = _process(world, each)
     if process is None or process.leaves_since is not None or process.application.closing:
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.simulation.streams.base import BaseProcess
 
 _WAY_MS = 4
-# Empty polls may return late: nothing depends on them, and each takes steps.
+# Empty polls may return late: nothing depends on them, and each costs steps.
 _POLL_S = 1.0
 _MOST = 5_000
 
@@ -63,12 +63,12 @@ class LogReader:
         self.wake()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from an offset."""
+        """Continue from an offset."""
         self._positions[partition] = offset
         self._known_ends.pop(partition, None)
 
     def seek_to_beginning(self, partition: TopicPartition) -> None:
-        """Go on from the start."""
+        """Continue from the start."""
         self.seek(partition, 0)
 
     def pause(self, *partitions: TopicPartition) -> None:

@@ -158,7 +158,7 @@ def draw(seed: int) -> StreamsScenario:
 
 
 def _members(chance: Stream, topics: tuple[str, ...], duration_ms: int) -> tuple[MemberPlan, ...]:
-    """Return the instances: some from the start, others later, now and then two at once."""
+    """Return the instances: some from the start, others later, sometimes two at once."""
     session = chance.choice((6, 10, 10)) * _S
     drift = chance.choice((0, 0, 500))
     starts = [int(chance.exponential(200)) for _ in range(chance.between(1, 4))]
@@ -214,7 +214,7 @@ def _fault(chance: Stream, kind: str, members: tuple[MemberPlan, ...], duration_
     at = chance.between(5 * _S, duration_ms - 1)
     target = chance.choice(members).name
     lasts = chance.between(1 * _S, 20 * _S)
-    if kind == "leave_soon":  # the first one stays, to take what the others had
+    if kind == "leave_soon":  # the first one stays, to take over the others' tasks
         target = chance.choice(members[1:]).name if members[1:] else ""
         lasts = chance.choice((0, 1, 1)) * lasts
     elif kind == "inject":

@@ -1,7 +1,7 @@
 """The processing of simulated instances, which count how often each record was processed.
 
-A value has a byte for each record of its key, with the number of times it was counted. So a state
-shows for every record whether it was lost, and how often it was processed.
+A value has a byte for each record of its key, with the number of times the record was counted. So
+the state shows how often each record was processed, and which were lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def counted(state: State, key: int, first: int, end: int) -> bytes:
 
 
 def _place(offset: int, key: int) -> int:
-    """Return how many records before an offset have a key."""
+    """Return the number of a key's records before an offset."""
     return (offset - key + len(KEYS) - 1) // len(KEYS) if offset > key else 0
 
 

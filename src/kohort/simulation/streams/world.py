@@ -133,16 +133,16 @@ class StreamsWorld(World, BaseStreamsWorld):
     def planned(
         self, subscriptions: Mapping[str, Subscription], given: Mapping[str, Assignment]
     ) -> None:
-        """A leader has made a plan."""
+        """Check a leader's plan."""
         self.books.planned(subscriptions, {m: each.partitions for m, each in given.items()})
         self.books.warms_up(subscriptions, given)
 
     def processed(self, process: BaseProcess, task: Task, offset: int) -> None:
-        """A process has processed a record."""
+        """Check a processed record."""
         self.books.processed(process, task, offset)
 
     def checkpointed(self, process: BaseProcess, task: Task, disk: Disk, at: int) -> None:
-        """A process has written a checkpoint."""
+        """Check a written checkpoint."""
         self.books.checkpointed(process, task, disk, at)
 
     def leaves(self, process: BaseProcess) -> None:
@@ -191,7 +191,7 @@ class StreamsWorld(World, BaseStreamsWorld):
         self.books.committed(records)
 
     def client_died(self, client: BaseClient) -> None:
-        """A process is dead: end its loop."""
+        """End the loop of a dead process."""
         super().client_died(client)
         for disk in self._disks.values():
             if disk.user is client:
