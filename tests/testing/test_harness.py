@@ -13,7 +13,14 @@ from hypothesis import given, settings
 
 from kohort import AdminClient, Consumer, Producer, RebalanceListener, TopicPartition
 from kohort.broker import EmbeddedBroker, Security
-from kohort.errors import ConfigError, KafkaError, KohortError, RemoteProtocolError
+from kohort.errors import (
+    ConfigError,
+    ErrorCode,
+    KafkaError,
+    KohortError,
+    PartialFailureError,
+    RemoteProtocolError,
+)
 from kohort.testing import HarnessError, KafkaHarness
 from kohort.testing.strategies import group_histories, records, subscriptions, topics
 from tests.broker.processes import eventually
@@ -203,6 +210,23 @@ def test_a_topic_that_is_not_there_is_told_and_not_made(embedded: KafkaHarness) 
         embedded.expire_offsets("missing")
     with AdminClient(bootstrap_servers=embedded.bootstrap_servers) as admin:
         assert not admin.list_topics()
+
+
+def test_a_topic_is_known_once_it_is_made(
+    embedded: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe, late = AdminClient.describe_topics, ["late"] * 3
+
+    def describe_late(admin: AdminClient, topics: Iterable[str]) -> object:
+        """Answer as a broker to which the news of a topic comes late."""
+        if late:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise PartialFailureError({late.pop(): KafkaError(code)})
+        return describe(admin, topics)
+
+    monkeypatch.setattr(AdminClient, "describe_topics", describe_late)
+    embedded.create_topic("late", partitions=2)
+    assert not late
 
 
 def test_a_call_that_is_not_answered_is_an_error_of_the_harness(

@@ -85,12 +85,18 @@ class KafkaHarness(HarnessClients):
     ) -> str:
         """Create a topic with `partitions` and `configs`; return its `name`, unique by default.
 
+        It returns once the topic can be described: brokers may learn of it after its creation.
+
         Raises:
+            HarnessError: The topic cannot be described in time.
             KafkaError: The brokers refuse it, for instance because the topic exists.
         """
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         with self._admin() as admin:
             admin.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
+            self._until(
+                lambda: admin.describe_topics([name]), f"the new topic {name} can be described"
+            )
         return name
 
     def delete_topic(self, name: str) -> None:
