@@ -87,7 +87,7 @@ def kohort_broker(
     if servers is not None:
         if not servers.strip():
             pytest.fail(
-                "--kohort-bootstrap-servers is empty: leave it out, or say where a Kafka is",
+                "--kohort-bootstrap-servers is empty: leave it out, or give the address of a Kafka",
                 pytrace=False,
             )
         yield _reached(KafkaHarness(servers))
