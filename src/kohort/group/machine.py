@@ -235,11 +235,11 @@ class Table(Generic[S, D]):
             TableError: The row ended in a state that it does not declare.
         """
         before = decision.state
-        for line in self.cells.get((before, trigger), ()):  # type: ignore[arg-type]  # a decision of this table has a state of it
+        for line in self.cells.get((before, trigger), ()):  # type: ignore[arg-type]  # decisions of this table have its states
             found = line.guard is None or line.guard(decision, event)
             if found:
                 if line.refuses:
-                    decision.why = found  # type: ignore[attr-defined]  # `refuse` writes such rows for `Refusing` alone
+                    decision.why = found  # type: ignore[attr-defined]  # `refuse` creates such rows only for `Refusing`
                 line.handler(decision, event)
                 after = decision.state
                 if after is not before and after not in line.to:
@@ -295,7 +295,7 @@ class Deadlines(Struct, Generic[K], frozen=True):
     def next(self) -> tuple[int, K] | None:
         """Return the earliest time and its key."""
         heap = self._heap
-        return None if heap is None else (heap[0], heap[1])  # type: ignore[return-value]  # keys in the heap are those of the map
+        return None if heap is None else (heap[0], heap[1])  # type: ignore[return-value]  # the heap holds keys of the map
 
     def set(self, key: K, due: int) -> Deadlines[K]:
         """Return the deadlines with `key` due at `due`, whatever it was before."""

@@ -116,11 +116,11 @@ class Assignor(ABC):
         partitions = self.assign(cluster, subscriptions)
         return {member: Assignment(frozenset(each)) for member, each in partitions.items()}
 
-    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - most have nothing to say
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - most have no user data
         """Return data for the leader about this member, beyond its topics."""
         return None
 
-    def on_assignment(  # noqa: B027 - most assignors remember nothing
+    def on_assignment(  # noqa: B027 - most assignors are stateless
         self, assignment: Assignment, metadata: GroupMetadata
     ) -> None:
         """Store the partitions assigned to this member.

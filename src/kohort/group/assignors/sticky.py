@@ -38,7 +38,7 @@ class StickyAssignor(Assignor):
         problem = build(cluster, told)
         return by_member(problem, solve(problem))
 
-    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - all it had, wanted or not
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - former partitions of any topic
         """Return this member's former partitions, None if it never had any."""
         return self._had
 

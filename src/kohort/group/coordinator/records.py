@@ -63,7 +63,7 @@ class Part(Generic[V]):
             parts = whole.parts.delete(self._name)
         else:
             return whole
-        return replace(whole, parts=parts)  # type: ignore[type-var]  # states are structs, which a protocol cannot say
+        return replace(whole, parts=parts)  # type: ignore[type-var]  # states are structs, which a protocol cannot express
 
 
 class GroupsPart(Part[Map[str, V]], Generic[V]):

@@ -75,7 +75,7 @@ class Node(BaseNode):
         self._world = world
         self._armed = -1
         # The part of the log read at the start of loading, and the offset of the rest, which is
-        # read at the # end: the log may be compacted in between.
+        # read at the end: the log may be compacted in between.
         self._read: tuple[list[GroupRecord], int] = ([], 0)
         self._waiting: dict[int, tuple[Connection, Pending, RequestArrived[Message]]] = {}
 

@@ -195,7 +195,7 @@ class World(BaseWorld):
         return self.assignors
 
     def add(self, plan: MemberPlan) -> None:
-        """Start a member that the scenario did not begin with."""
+        """Start a member added during the run."""
         self.plans[plan.name] = plan
         self.restart(plan.name)
 
