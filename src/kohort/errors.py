@@ -363,7 +363,7 @@ _LONGEST_MESSAGE = 1_000
 
 
 def error_text(error: BaseException | None) -> str:
-    """Return the text of an error; the name of its type where it has none, as `TimeoutError()`."""
+    """Return the text of an error, or the name of its type if it is empty (`TimeoutError()`)."""
     return str(error) or type(error).__name__
 
 

@@ -95,7 +95,7 @@ def test_a_pause_of_a_producer_is_time_in_its_queue(broker: EmbeddedBroker) -> N
 def test_a_pause_that_no_answer_can_ask_for_is_refused() -> None:
     with pytest.raises(ConfigError, match="a throttle needs delay_ms"):
         Fault(action="throttle", api="Produce").check()
-    with pytest.raises(ConfigError, match="answers of SaslHandshake cannot ask for a pause"):
+    with pytest.raises(ConfigError, match="responses of SaslHandshake cannot ask for a pause"):
         Fault(action="throttle", api="SaslHandshake", delay_ms=1).check()
 
 

@@ -133,7 +133,7 @@ async def _wrong_queries(one: Running) -> None:
         ),
         ("/stores/total", {}, 400, "give the key as `key=...`"),
         ("/stores/total", {"key": "a", "key_base64": key}, 400, "give the key as `key=...`"),
-        ("/stores/total", {"key_base64": "!"}, 400, "no key of serde str"),
+        ("/stores/total", {"key_base64": "!"}, 400, "not a key of serde str"),
         ("/stores/total", {"key": "N001", "stale": "yes"}, 400, "neither true nor false"),
         ("/stores/total", {"key": "x" * 65_537}, 400, "longer than 65536"),
         ("/stores/flights", {"key": "BOEING"}, 400, "give start_ms"),

@@ -79,7 +79,7 @@ class RowSource(Protocol):
 
 
 class DeltaOptions(TypedDict, total=False):
-    """The optional arguments of `TableAppend`, which documents them."""
+    """The optional arguments of `TableAppend`, documented there."""
 
     partition_by: Sequence[str]
     keep_offsets: bool
@@ -167,7 +167,7 @@ class TableAppend:
         """Append one batch.
 
         Args:
-            rows: Writes the rows, again if another writer was faster.
+            rows: Writes the rows; called again if another writer was faster.
             schema: Columns of the rows.
             batch_id: Number of the batch, for the report.
             topic_ids: Ids of the rows' topics. A function is called before the rows are read and

@@ -106,7 +106,7 @@ def compact(table: DeltaTable, storage: TableStorage, target_bytes: int) -> bool
         log.info("%s: %d files became %d", storage.uri, count, len(written))
     else:
         remove_files(files, (file.path for file in written))
-        log.info("%s: another writer was faster, %d files stay as they are", storage.uri, count)
+        log.info("%s: another writer was faster, %d files stay unchanged", storage.uri, count)
     return done
 
 

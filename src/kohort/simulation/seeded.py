@@ -51,6 +51,6 @@ class RuleBrokenError(Portable, Exception):
     """
 
     def __init__(self, checker: str, text: str) -> None:
-        """Make the error."""
+        """Create the error."""
         self.checker = checker
         super().__init__(f"{checker}: {text}")

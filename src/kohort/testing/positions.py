@@ -78,7 +78,7 @@ class SimulatedPositions:
         return {each: at for each, at in known if at is not None}
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the end of a partition; None before the first fetch from it.
+        """Return the end offset of a partition; None before its first fetch.
 
         Raises:
             LocalProtocolError: The partition is not assigned.

@@ -166,7 +166,7 @@ class _Watched(Assignor):
 
     def __copy__(self) -> _Watched:
         """Copy the assignor for each member, because it may keep per-member state."""
-        with blaming(f"{self.name} cannot be copied, it raised"):
+        with blaming(f"{self.name} cannot be copied: it raised"):
             return _Watched(copy(self.inner))
 
     def assign(

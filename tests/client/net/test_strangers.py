@@ -231,7 +231,7 @@ def test_a_broker_names_a_client_that_wants_tls(
         ):
             context.wrap_socket(plain, server_hostname="localhost")
     (line,) = [each.message for each in caplog.records]
-    assert "it speaks TLS" in line
+    assert "the client speaks TLS" in line
     assert "security.protocol=PLAINTEXT" in line
 
 
@@ -244,7 +244,7 @@ def test_a_broker_names_a_browser(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         with pytest.raises((OSError, http.client.HTTPException)):
             browser.getresponse()
     (line,) = [each.message for each in caplog.records]
-    assert "it speaks HTTP" in line
+    assert "the client speaks HTTP" in line
 
 
 def test_a_long_pause_is_told_where_records_are_read_without_a_loop(

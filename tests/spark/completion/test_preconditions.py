@@ -151,7 +151,7 @@ def test_two_members_with_one_directory_are_found_by_their_commits(
         query.write()
         tell(query, sink=OUT)
     north.offer()
-    with pytest.raises(SinkError, match=r"query north, a member .* directory of its own"):
+    with pytest.raises(SinkError, match=r"query north, also a member .* directory of its own"):
         south.offer()
     assert sum(committed(bootstrap, topic, range(4)).values()) == 20
 

@@ -146,7 +146,7 @@ def as_kafka_error(error: KohortError) -> KafkaError:
 
 def lacking(name: str) -> KafkaError:
     """Return the error of an item that is missing from an answer."""
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: the answer does not have it")
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: missing from the answer")
 
 
 async def ask_broker(
@@ -156,12 +156,12 @@ async def ask_broker(
 
     Args:
         cluster: The brokers.
-        node: Which one.
-        request: The request, which does no harm when it arrives twice.
+        node: Node id of the broker.
+        request: The request, which must be safe to repeat.
         deadline: When to give up.
 
     Raises:
-        KafkaError: The broker is unknown, or time is up; its cause says what kept the call.
+        KafkaError: The broker is unknown, or time is up; the cause is the last error.
     """
     pause = cluster.retry_backoff()
     async with cluster.within(deadline, f"{type(request).__name__} to broker {node}"):

@@ -260,7 +260,8 @@ def _is_shut_down(task: asyncio.Task[None]) -> None:
     _shutdowns.discard(task)
     if not task.cancelled() and task.exception() is not None:
         log.warning(
-            "a client that was not closed could not end cleanly: %s", error_text(task.exception())
+            "a client that was not closed could not shut down cleanly: %s",
+            error_text(task.exception()),
         )
 
 

@@ -307,13 +307,13 @@ def _place(partition: TopicPartition, offset: int) -> str:
 
 
 class ClippedTimes:
-    """Logs once for each partition that timestamps in its columns are not those of its records."""
+    """Logs once per partition that timestamps in its columns differ from those of its records."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, int]] = set()
 
     def note(self, clipped: Iterable[Clipped]) -> None:
-        """Log what has not been logged yet."""
+        """Log partitions that have not been logged yet."""
         for topic, partition, offset, _ in clipped:
             if (topic, partition) in self._told:
                 continue

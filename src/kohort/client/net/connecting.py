@@ -266,11 +266,11 @@ def _shown(host: str, port: int, address: str | int) -> str:
 
 
 def literal(host: str, port: int) -> Sequence[Address]:
-    """Return the address that a host's name is in itself, nothing for another name; no look-up.
+    """Return the address if `host` is an IP literal, else nothing; never queries a resolver.
 
     Args:
-        host: A name, or an address of IPv4 or IPv6.
-        port: The port to go with it.
+        host: A host name, or an IPv4 or IPv6 address.
+        port: The port to combine with the address.
     """
     try:
         return _look_up(host, port, socket.AI_NUMERICHOST)
@@ -279,21 +279,21 @@ def literal(host: str, port: int) -> Sequence[Address]:
 
 
 def look_up(host: str, port: int) -> Sequence[Address]:
-    """Return the addresses of a host; the resolver may take its time.
+    """Return the addresses of a host; blocks while the resolver works.
 
     Args:
-        host: A name.
-        port: The port to go with each address.
+        host: A host name.
+        port: The port to combine with each address.
 
     Raises:
-        BrokerUnavailableError: There is none, or no host can have such a name.
+        BrokerUnavailableError: The host has no address, or its name is not a valid host name.
     """
     try:
         return _look_up(host, port, 0)
     except OSError as error:
         cause = error.strerror or error_text(error)
     except UnicodeError:
-        cause = "not the name of a host"
+        cause = "not a valid host name"
     raise BrokerUnavailableError(f"{host}:{port}: {cause}")
 
 

@@ -26,14 +26,14 @@ SHOWN_BY_METADATA = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
-"""What other requests are told of a topic that `TopicIncidents` tells of already."""
+"""Errors of other requests about a topic that `TopicIncidents` already reports."""
 
 
 class Incidents:
     """Logs each cause of each problem once, at level WARNING.
 
     Args:
-        client: Whose incidents these are; a process may have many clients.
+        client: Name of the client in log lines; a process may have many clients.
 
     Attributes:
         client: The same name.
@@ -128,7 +128,7 @@ class TopicIncidents:
         for name in self._answers.keys() - lacking.keys():
             del self._answers[name]
             if name in wanted:
-                self._incidents.over(name, f"{name} is there now")
+                self._incidents.over(name, f"{name} is available now")
             else:
                 self._incidents.forget(name)
         for name, cause in lacking.items():

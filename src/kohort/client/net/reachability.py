@@ -138,7 +138,7 @@ class Reachability:
             if final is not error:
                 raise final
         elif isinstance(error, AuthenticationError):
-            text = f"{error}; going on with the other brokers, and trying this one again later"
+            text = f"{error}; continuing with the other brokers, and retrying this one later"
             self._incidents.note((_REFUSED, place), str(error), text)
             raise BrokerUnavailableError(str(error)) from error
 
@@ -159,7 +159,7 @@ class Reachability:
         if self.refused is not None:
             return
         self.refused = error
-        self._incidents.say(f"{error.name}: {error.message}; the client does not connect again")
+        self._incidents.say(f"{error.name}: {error.message}; the client does not reconnect")
         if self.on_refused is not None:
             self.on_refused()
 
@@ -179,7 +179,7 @@ class Reachability:
 
     def garbled(self, address: str, error: RemoteProtocolError) -> None:
         """Note that a broker sent bytes that are not an answer to the request."""
-        text = f"{error}; connecting to it again, and asking again"
+        text = f"{error}; reconnecting and repeating the request"
         self._incidents.note(address, str(error), text)
 
     def answered(self, address: str) -> None:

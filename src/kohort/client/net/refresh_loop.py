@@ -23,8 +23,8 @@ R = TypeVar("R", bound=Message)
 
 log = logging.getLogger("kohort.client")
 
-ASKED: Final = "a broker asks for that (REBOOTSTRAP_REQUIRED)"
-ELSEWHERE: Final = "it sends clients to their bootstrap servers, and is one (REBOOTSTRAP_REQUIRED)"
+ASKED: Final = "a broker requested it (REBOOTSTRAP_REQUIRED)"
+ELSEWHERE: Final = "it sends clients to their bootstrap servers, but is one (REBOOTSTRAP_REQUIRED)"
 
 
 class RefreshLoop:
@@ -122,15 +122,15 @@ async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
 def patience_s(
     config: ClientConfig, request: Request[R], known: Collection[object]
 ) -> float | None:
-    """Return how many seconds all known brokers may take to answer.
+    """Return how many seconds the known brokers together may take to answer.
 
     Args:
         config: Settings.
-        request: What they are asked.
-        known: The brokers.
+        request: The request sent to them.
+        known: The known brokers.
 
     Returns:
-        None where that does not matter: another request has its own time.
+        None for other requests, which have timeouts of their own.
     """
     if not (known and isinstance(request, MetadataRequest)):
         return None
@@ -138,7 +138,7 @@ def patience_s(
 
 
 def wants_rebootstrap(response: Message | None) -> bool:
-    """Whether a broker sends the client back to its bootstrap servers."""
+    """Whether an answer sends the client back to its bootstrap servers."""
     return (
         isinstance(response, MetadataResponse)
         and response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
@@ -146,6 +146,6 @@ def wants_rebootstrap(response: Message | None) -> bool:
 
 
 def silence(config: ClientConfig) -> str:
-    """Say that no known broker has answered in time."""
+    """Return the text for known brokers that did not answer in time."""
     longest = config.metadata_recovery_rebootstrap_trigger_ms
-    return f"no known broker has told its metadata for {longest} ms"
+    return f"no known broker has answered a metadata request for {longest} ms"

@@ -43,7 +43,7 @@ async def flush(
     await sender.flush(deadline, timeout_s)
     if records is not None and records.count and deadline.over:
         raise RequestTimedOutError(
-            f"{records.count} records that callbacks of deliveries sent still wait for metadata or"
+            f"{records.count} records from delivery callbacks still wait for metadata or"
             f" memory after {timeout_s or 0:g} s"
         )
 

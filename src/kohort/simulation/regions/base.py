@@ -97,7 +97,7 @@ class BaseRegionWorld(ABC):
 
     @abstractmethod
     def append(self, batch: list[tuple[bytes, bytes | None]], node: BaseNode) -> int:
-        """Records arrive at the log; all processes may fetch them."""
+        """Append arriving records to the log, from which all processes may fetch them."""
 
     @abstractmethod
     def trace(self, node: BaseNode | None, what: str, text: str) -> None:

@@ -36,10 +36,10 @@ class GroupProcess(Process, Protocol):
         """Client id of its members."""
 
     def hear_group(self, what: str, partitions: Partitions, member_id: str) -> None:
-        """Take a message of the group, unless it is for an earlier membership."""
+        """Handle a message of the group, unless it is for an earlier membership."""
 
     def lose_everything(self) -> None:
-        """The group has removed it."""
+        """Report that the group has removed the member."""
 
 
 class Member(Struct):

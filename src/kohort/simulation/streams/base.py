@@ -198,15 +198,15 @@ class BaseStreamsWorld(BaseWorld):
     def planned(
         self, subscriptions: Mapping[str, Subscription], given: Mapping[str, Assignment]
     ) -> None:
-        """A leader has made a plan."""
+        """Check a leader's plan."""
 
     @abstractmethod
     def processed(self, process: BaseProcess, task: Task, offset: int) -> None:
-        """A process has processed a record."""
+        """Check a processed record."""
 
     @abstractmethod
     def checkpointed(self, process: BaseProcess, task: Task, disk: Disk, at: int) -> None:
-        """A process has written a checkpoint."""
+        """Check a written checkpoint."""
 
     @abstractmethod
     def leaves(self, process: BaseProcess) -> None:

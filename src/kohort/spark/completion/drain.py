@@ -141,7 +141,7 @@ def _too_late(query: StreamingQuery, timeout_s: float) -> str:
     reasons = [reason.why for reason in found if reason is not None]
     return (
         f"{name}: its source has not confirmed within {timeout_s:g} s that all is committed to the "
-        f"group, although no batch is open ({'; '.join(reasons) or 'the source says nothing'}). "
+        f"group, although no batch is open ({'; '.join(reasons) or 'the source gives no reason'}). "
         "The query is stopped; records that are not committed are read again when it starts"
     )
 

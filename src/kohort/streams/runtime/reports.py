@@ -32,7 +32,7 @@ class Jobs:
         return job
 
     async def close(self) -> None:
-        """Cancel the work under way."""
+        """Cancel the running work."""
         for each in self._running:
             each.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

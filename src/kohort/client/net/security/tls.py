@@ -169,7 +169,7 @@ class DecryptedProtocol(Protocol):
         """Whether it takes what is decrypted."""
 
     def transport_is(self, transport: asyncio.Transport) -> None:
-        """Have a transport to close, which is not ready to be written to."""
+        """Set a transport to close that cannot be written to yet."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: the handshake is over."""
@@ -181,13 +181,13 @@ class DecryptedProtocol(Protocol):
         """Handle what was decrypted."""
 
     def resume_writing(self) -> None:
-        """Take note that all that was written is sent."""
+        """Note that all written bytes are sent."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what is unanswered."""
+        """Fail unanswered requests."""
 
     def close(self, error: KohortError | None = None) -> None:
-        """Close; what is unanswered fails."""
+        """Close; unanswered requests fail."""
 
 
 class TlsProtocol(asyncio.BufferedProtocol):
