@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -210,3 +213,29 @@ def test_an_operator_that_has_failed_is_no_end(driver: RegionDriver, tmp_path: P
     driver._operator = cast("Any", operator)
     with pytest.raises(KohortError, match="fenced"):
         driver._finish(cast("Any", operator), {})
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_request_that_an_ended_loop_does_not_start_is_closed(is_closed: bool) -> None:
+    """Otherwise Python warns of a coroutine that was never awaited, which no user can explain."""
+
+    async def never_started() -> dict[RegionPartition, int]:
+        return {}
+
+    def check() -> None:
+        raise RegionError("the worker has ended")
+
+    loop = asyncio.new_event_loop()
+    if is_closed:
+        loop.close()
+    request = never_started()
+    operator = cast("Any", object.__new__(region_driver._Operator))
+    operator.error = RegionError("the worker has ended")
+    operator._worker = SimpleNamespace(operating=SimpleNamespace(ends=lambda: request))
+    operator._loop = loop
+    operator._thread = threading.Thread(target=bool)
+    operator._thread.start()
+    with pytest.raises(RegionError, match="the worker has ended"):
+        operator.ends(check)
+    assert inspect.getcoroutinestate(request) == inspect.CORO_CLOSED
+    loop.close()

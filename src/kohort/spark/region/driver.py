@@ -15,7 +15,7 @@ import pickle
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -427,8 +427,22 @@ class _Operator:
         operating = self._worker.operating
         if operating is None:
             return {}
+        request = operating.ends()
         try:
-            asked = asyncio.run_coroutine_threadsafe(operating.ends(), self._loop)
+            return self._answer(request, check)
+        finally:
+            if self.error is not None:
+                self._thread.join(_ENDS_S)
+            if self.has_ended:
+                request.close()  # the loop may have ended without starting it
+
+    def _answer(
+        self,
+        request: Coroutine[object, object, Mapping[RegionPartition, int]],
+        check: Callable[[], None],
+    ) -> Mapping[RegionPartition, int]:
+        try:
+            asked = asyncio.run_coroutine_threadsafe(request, self._loop)
         except RuntimeError:  # the loop has already ended
             check()
             return {}
