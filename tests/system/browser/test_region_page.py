@@ -134,7 +134,7 @@ def test_the_page_shows_what_status_says_and_acts_by_the_keyboard(
         eventually(lambda: text(browser, "result").startswith(goes_on), "it goes on", WAIT_S)
         after = status(address, name)
         assert after["attempt"] == before["attempt"] + 1
-        assert "reset" in text(browser, "happenings").lower()
+        eventually(lambda: "reset" in text(browser, "happenings").lower(), "the reset is listed")
 
         assert [each for each in browser.get_log("browser") if each["level"] == "SEVERE"] == []
         assert hosts_asked(browser) == {f"127.0.0.1:{served.port}"}

@@ -111,7 +111,7 @@ class AsyncInternals:
         if self.bound_loop is None:
             self.bound_loop = BoundLoop(self.kind)
             if not self.is_owned:
-                lifecycle.watch_client(self, self.end_at_exit, self.forked)
+                lifecycle.watch_client(self, type(self).end_at_exit, type(self).forked)
                 lifecycle.hook_process()
         else:
             self.bound_loop.check()
@@ -172,7 +172,8 @@ class BlockingFacade(InOneProcess):
         internals.is_owned = True
         self._internals = internals
         self._thread = LoopThread(name)
-        lifecycle.watch_client(self, self._end_at_exit, self._forked)
+        cls = type(self)
+        lifecycle.watch_client(self, cls._end_at_exit, cls._forked)
 
     def _end_at_exit(self) -> None:
         """Start shutting down: the process is exiting."""

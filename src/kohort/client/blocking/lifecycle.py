@@ -20,13 +20,14 @@ from contextlib import suppress
 from contextvars import Context
 from threading import get_ident
 from types import CodeType
-from typing import Protocol, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary, WeakMethod, WeakSet
+from typing import Any, Protocol, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from kohort.errors import LocalProtocolError, error_text
 
 log = logging.getLogger("kohort.client")
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 Shutdown: TypeAlias = Callable[[], Coroutine[object, object, None]]
@@ -43,10 +44,11 @@ class Joinable(Protocol):
 # Tasks that ignore cancellation are abandoned after this time, in seconds.
 _CANCEL_S = 5.0
 
-_Hooks: TypeAlias = tuple[WeakMethod[Callable[[], None]], WeakMethod[Callable[[], object]]]
-
-# What each client does at the end of the process, and in a forked child.
-_clients: WeakKeyDictionary[object, _Hooks] = WeakKeyDictionary()
+# What each client does at the end of the process, and in a forked child: functions of the client,
+# since weak references to methods print errors while the interpreter shuts down.
+_clients: WeakKeyDictionary[Any, tuple[Callable[[Any], None], Callable[[Any], object]]] = (
+    WeakKeyDictionary()
+)
 # Threads that are shutting down, and until when (`time.monotonic`) the process waits for them.
 _ending: dict[Joinable, float] = {}
 _hooked: set[int] = set()
@@ -56,17 +58,16 @@ _closing_connections: WeakSet[asyncio.Task[object]] = WeakSet()
 
 
 def watch_client(
-    client: object, end_at_exit: Callable[[], None], forked: Callable[[], object]
+    client: C, end_at_exit: Callable[[C], None], forked: Callable[[C], object]
 ) -> None:
     """Shut a client down when the process exits, and notify it of a fork.
 
     Args:
         client: The client, which is not kept alive.
-        end_at_exit: A method of the client that starts its shutdown without waiting.
-        forked: A method of the client that, in a forked child, drops and returns what belongs to
-            the parent.
+        end_at_exit: Starts the shutdown of a client without waiting.
+        forked: In a forked child, drops and returns what a client has that belongs to the parent.
     """
-    _clients[client] = WeakMethod(end_at_exit), WeakMethod(forked)
+    _clients[client] = end_at_exit, forked
 
 
 def hook_process() -> None:
@@ -108,9 +109,8 @@ def end_daemon() -> None:
 def _end_all() -> None:
     """Shut down unclosed clients. Threads and executors can no longer be started."""
     _ended.add(os.getpid())
-    for end_at_exit, _ in list(_clients.values()):
-        if (end := end_at_exit()) is not None:
-            end()
+    for client, (end_at_exit, _) in list(_clients.items()):
+        end_at_exit(client)
     try:
         for thread, until in list(_ending.items()):
             if not thread.join(max(0.0, until - time.monotonic())):
@@ -134,8 +134,7 @@ def _hook_multiprocessing() -> None:
 
 
 def _after_fork() -> None:
-    hooks = [forked() for _, forked in list(_clients.values())]
-    kept = [*(forked() for forked in hooks if forked is not None), *_ending]
+    kept = [*(forked(client) for client, (_, forked) in list(_clients.items())), *_ending]
     _ending.clear()
     if any(each is not None for each in kept):
         import ctypes

@@ -99,7 +99,7 @@ def test_whatever_interrupts_the_stop_the_broker_ends(tmp_path: Path) -> None:
 
 def test_a_broker_that_runs_is_not_started_again(tmp_path: Path) -> None:
     with broker(tmp_path) as made:
-        with pytest.raises(LocalProtocolError, match="running already"):
+        with pytest.raises(LocalProtocolError, match="already running"):
             made.start()
         made.create_topic("t")
     assert not threads()
