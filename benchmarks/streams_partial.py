@@ -75,7 +75,7 @@ class Learning:
         learned = {
             (name, task)
             for name, each in self.world.processes.items()
-            for task in each.machine.session.word.learning
+            for task in each.machine.session.instructions.learning
             if each.machine.session.lags.get(task) != 0
         }
         self.left = {each: self.left.get(each, self.sizes[each[1]]) for each in learned}

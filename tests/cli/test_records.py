@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kohort.broker import EmbeddedBroker
 from kohort.cli.record_format import as_json, by_format, unescaped
-from kohort.cli.record_input import Given, from_json, split
+from kohort.cli.record_input import InputRecord, from_json, split
 from kohort.client import ConsumerRecord
 from tests.cli import record_scenarios as scenarios
 from tests.cli.running import ran
@@ -133,7 +133,7 @@ def test_a_record_as_json_is_the_same_record(
     record = ConsumerRecord("t", partition, 5, timestamp, 0, key, value, tuple(headers), -1)
     line = as_json(record)
     assert line.index(b"\n") == len(line) - 1
-    assert from_json(line) == Given(value, key, tuple(headers), partition, timestamp)
+    assert from_json(line) == InputRecord(value, key, tuple(headers), partition, timestamp)
 
 
 @given(st.binary() | st.recursive(

@@ -11,7 +11,7 @@ from immutables import Map
 from kohort.group.assignors.interface import ClusterView, GroupMetadata
 from kohort.group.subscription import Subscription
 from kohort.streams import App
-from kohort.streams.assignment.member import MemberState, TaskEffects, TaskSession
+from kohort.streams.assignment.member import TaskEffects, TaskMemberState, TaskSession
 from kohort.streams.assignment.metadata import Claim, Lags, encode_claim
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignment.tasks import SubTopology, Task, Topology
@@ -49,7 +49,7 @@ async def _heard() -> None:
     async with Stand(counting()) as stand:
         instance: Any = stand.instance
         instance._consumer, instance._owning = stand.consumer, stand.owning
-        stand.assignor._member.session = TaskSession(state=MemberState.RUNNING)
+        stand.assignor._member.session = TaskSession(state=TaskMemberState.RUNNING)
         state = ControlState()
         for each in (STARTED, RELEASED, STARTED):
             state = state.with_record(each)

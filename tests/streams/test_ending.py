@@ -15,7 +15,7 @@ import pytest
 from kohort.client.consumer.records import ConsumerRecord
 from kohort.errors import RebalanceInProgressError
 from kohort.streams import App
-from kohort.streams.assignment.member import MemberState, TaskSession
+from kohort.streams.assignment.member import TaskMemberState, TaskSession
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.runtime.holding import Role
 from kohort.streams.runtime.running import StreamsInstance
@@ -194,17 +194,17 @@ async def _stopped_in_a_rebalance() -> None:
         await stand.process()
         consumer: Any = leaving(stand)
         member: Any = stand.assignor._member
-        member.session = TaskSession(state=MemberState.JOINING, generation=1)
+        member.session = TaskSession(state=TaskMemberState.JOINING, generation=1)
         commit, poll = consumer.commit, consumer.poll
 
         async def refuse(offsets: Mapping[TopicPartition, Any]) -> None:
-            if member.session.state is MemberState.JOINING:
+            if member.session.state is TaskMemberState.JOINING:
                 raise RebalanceInProgressError
             await commit(offsets)
 
         async def settle(timeout_ms: int) -> object:
             if consumer.polls == 3:
-                member.session = replace(member.session, state=MemberState.RUNNING)
+                member.session = replace(member.session, state=TaskMemberState.RUNNING)
             return await poll(timeout_ms)
 
         consumer.commit, consumer.poll = refuse, settle

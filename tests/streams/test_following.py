@@ -12,8 +12,8 @@ import pytest
 from immutables import Map
 
 from kohort.streams import App
-from kohort.streams.assignment.member import LagMeasured, MemberState, TaskSession
-from kohort.streams.assignment.metadata import Word
+from kohort.streams.assignment.member import LagMeasured, TaskMemberState, TaskSession
+from kohort.streams.assignment.metadata import Instructions
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import InternalTopicError, StateDiskFullError
 from kohort.streams.events import TaskFailed
@@ -57,7 +57,9 @@ def batch(keys: list[bytes | None], partition: int = 0) -> pa.RecordBatch:
 
 async def followed(stand: Stand) -> Held:
     """Have the instance follow the task as a standby, as its leader says."""
-    session = TaskSession(state=MemberState.RUNNING, word=Word(standbys=frozenset({TASK})))
+    session = TaskSession(
+        state=TaskMemberState.RUNNING, instructions=Instructions(standbys=frozenset({TASK}))
+    )
     stand.assignor._member.session = session  # no group plans here
     stand.owning.reconcile()
     held = stand.owning.held[TASK]
@@ -108,7 +110,7 @@ def test_state_in_memory_is_claimed_no_longer_once_the_task_is_given_up() -> Non
 
 async def _gone_with_its_task() -> None:
     async with stand_of() as stand:
-        session = TaskSession(state=MemberState.RUNNING, dormant=Map({TASK: 0}))
+        session = TaskSession(state=TaskMemberState.RUNNING, dormant=Map({TASK: 0}))
         stand.assignor._member.session = session
         stand.owning.reconcile()
         assert stand.assignor.session.dormant == Map()
@@ -121,7 +123,7 @@ def test_the_lag_of_state_that_is_only_on_disk_is_not_known() -> None:
 
 async def _grows_old() -> None:
     async with stand_of() as stand:
-        session = TaskSession(state=MemberState.RUNNING, dormant=Map({TASK: 0}))
+        session = TaskSession(state=TaskMemberState.RUNNING, dormant=Map({TASK: 0}))
         stand.assignor._member.session = session
         stand.assignor.tell(LagMeasured(stand.owning.lags()))
         assert dict(stand.assignor.session.dormant) == {TASK: None}

@@ -14,7 +14,7 @@ from kohort import AsyncProducer
 from kohort.region.settings import producer_settings
 from kohort.streams import App
 from kohort.streams.app.application import application_of
-from kohort.streams.assignment.member import MemberState
+from kohort.streams.assignment.member import TaskMemberState
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import TaskFailedError
 from kohort.streams.events import TaskFailed
@@ -120,7 +120,7 @@ async def _made_anew(two: Two) -> None:
 def joins(one: Running) -> bool:
     """Whether a rebalance is under way that the instance takes part in."""
     owning = one.instance._owning
-    return owning is not None and owning.assignor.session.state is MemberState.JOINING
+    return owning is not None and owning.assignor.session.state is TaskMemberState.JOINING
 
 
 def test_an_instance_that_is_stopped_in_a_rebalance_repeats_nothing(servers: str) -> None:

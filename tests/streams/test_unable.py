@@ -16,16 +16,16 @@ from kohort.broker import EmbeddedBroker
 from kohort.streams.assignment.member import (
     FollowingFailed,
     JoinStarted,
-    MemberState,
+    TaskMemberState,
     TasksAssigned,
 )
 from kohort.streams.assignment.metadata import (
     TROUBLE_MAX,
     Claim,
-    Word,
+    Instructions,
     decode_claim,
     encode_claim,
-    encode_word,
+    encode_instructions,
 )
 from kohort.streams.assignment.settings import LearnerSettings, Rollout
 from kohort.streams.assignment.situation import UNABLE_MAX, Current, Readiness, Situation
@@ -141,7 +141,7 @@ def test_no_task_goes_where_it_cannot_be_learned_and_then_nothing_moves(
 def test_a_member_says_once_what_it_cannot_learn() -> None:
     found = two_members()
     process = found.processes["b"]
-    task = min(process.machine.session.word.learning)
+    task = min(process.machine.session.instructions.learning)
     found.put("b", FollowingFailed(task, "StateInUseError: in use"))
     found.put("b", FollowingFailed(task, "StateInUseError: in use"))
     assert process.reasons == [f"cannot learn {task}"]
@@ -149,30 +149,30 @@ def test_a_member_says_once_what_it_cannot_learn() -> None:
     claim = decode_claim(process.machine.session.user_data)
     assert claim.unable == {task}
     assert claim.trouble == f"task {task}: StateInUseError: in use"
-    assert task not in process.machine.session.word.learning
+    assert task not in process.machine.session.instructions.learning
 
 
 def test_a_failure_while_joining_is_said_afterwards() -> None:
     found = two_members()
     process = found.processes["b"]
-    word = process.machine.session.word
-    task = min(word.learning)
+    instructions = process.machine.session.instructions
+    task = min(instructions.learning)
     found.put("b", JoinStarted(50))
     found.put("b", FollowingFailed(task, "no disk"))
     assert process.reasons == []
-    found.put("b", TasksAssigned(9, process.owned, encode_word(word)))
+    found.put("b", TasksAssigned(9, process.owned, encode_instructions(instructions)))
     assert process.reasons == [f"cannot learn {task}"]
-    assert process.machine.session.state is MemberState.ASKING
+    assert process.machine.session.state is TaskMemberState.ASKING
 
 
 def test_what_a_member_is_granted_it_tries_again() -> None:
     found = two_members()
     process = found.processes["b"]
-    task = min(process.machine.session.word.learning)
+    task = min(process.machine.session.instructions.learning)
     found.put("b", FollowingFailed(task, "no disk"))
     found.put("b", JoinStarted(50))
     granted = TOPOLOGY.inputs([task])
-    found.put("b", TasksAssigned(9, granted, encode_word(Word())))
+    found.put("b", TasksAssigned(9, granted, encode_instructions(Instructions())))
     assert process.machine.session.unable == frozenset()
 
 
@@ -204,7 +204,7 @@ def test_machines_settle_whatever_cannot_be_learned(seed: int) -> None:
     def fail() -> None:
         for name in [*found.processes]:
             session = found.processes[name].machine.session
-            for task in sorted(session.word.learning | session.word.standbys):
+            for task in sorted(session.instructions.learning | session.instructions.standbys):
                 if task in broken.get(name, ()) and name in found.processes:
                     found.put(name, FollowingFailed(task, "broken"))
 
@@ -225,7 +225,7 @@ def test_machines_settle_whatever_cannot_be_learned(seed: int) -> None:
     assert sorted(active) == every
     for name, process in found.processes.items():
         if process.machine.session.leaving_since is None:
-            assert not process.machine.session.word.learning & broken.get(name, set())
+            assert not process.machine.session.instructions.learning & broken.get(name, set())
 
 
 def test_status_names_what_a_member_cannot_learn_and_another_one_gets_it(

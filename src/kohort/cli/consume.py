@@ -14,7 +14,7 @@ from kohort.cli.command_config import CommandConfig
 from kohort.cli.consume_range import Limits, Range, parse_offsets
 from kohort.cli.record_format import Render, as_json, by_format, plain, unescaped
 from kohort.cli.shared import Bootstrap, client_settings, fitting, wrong_usage
-from kohort.cli.stopping import Stop, is_unread, show_warnings
+from kohort.cli.shutdown import Stop, is_unread, show_warnings
 from kohort.errors import MAY_BE_HIDDEN, ErrorCode, KafkaError
 from kohort.output import silence_out
 from kohort.types import TopicPartition

@@ -15,9 +15,9 @@ import typer
 
 from kohort.cli.command_config import CommandConfig
 from kohort.cli.record_format import unescaped
-from kohort.cli.record_input import Given, from_json, from_line, split
+from kohort.cli.record_input import InputRecord, from_json, from_line, split
 from kohort.cli.shared import Bootstrap, client_settings, ended, fitting, tell, wrong_usage
-from kohort.cli.stopping import Stop, StoppedError, show_warnings
+from kohort.cli.shutdown import Stop, StoppedError, show_warnings
 from kohort.errors import ConfigError, KohortError
 from kohort.values import replace
 
@@ -131,7 +131,7 @@ def _escapes(text: str, option: str) -> bytes:
     return found
 
 
-def _line_reader(key_delimiter: str | None, empty_is_null: bool) -> Callable[[bytes], Given]:
+def _line_reader(key_delimiter: str | None, empty_is_null: bool) -> Callable[[bytes], InputRecord]:
     cut = None if key_delimiter is None else _escapes(key_delimiter, "--key-delimiter")
     return lambda line: from_line(line, cut, empty_is_null=empty_is_null)
 
@@ -145,12 +145,12 @@ def _headers(texts: Sequence[str]) -> tuple[tuple[str, bytes | None], ...]:
 def _record(
     line: bytes,
     *,
-    read: Callable[[bytes], Given],
+    read: Callable[[bytes], InputRecord],
     key: bytes | None,
     empty_is_null: bool,
     headers: tuple[tuple[str, bytes | None], ...],
     partition: int | None,
-) -> Given:
+) -> InputRecord:
     given = read(line)
     used = given.key if key is None else key
     return replace(
@@ -230,7 +230,7 @@ def _send(
     settings: dict[str, object],
     topic: str,
     parts: Iterator[tuple[str, bytes]],
-    render: Callable[[bytes], Given],
+    render: Callable[[bytes], InputRecord],
     stop: Stop,
 ) -> int:
     """Send all parts; return the exit code."""
@@ -259,7 +259,7 @@ def _send(
 
 
 def _send_one(
-    producer: Producer, topic: str, where: str, given: Given, deliveries: _Deliveries
+    producer: Producer, topic: str, where: str, given: InputRecord, deliveries: _Deliveries
 ) -> None:
     try:
         future = producer.send(

@@ -19,7 +19,7 @@ _LONGEST: Final = 2**31 - 1
 _IGNORED: Final = frozenset({"topic", "offset"})
 
 
-class Given(Struct, frozen=True):
+class InputRecord(Struct, frozen=True):
     """A record to send.
 
     Attributes:
@@ -61,7 +61,7 @@ def split(read: Callable[[int], bytes], delimiter: bytes) -> Iterator[bytes]:
         yield bytes(left)
 
 
-def from_line(line: bytes, key_delimiter: bytes | None, *, empty_is_null: bool) -> Given:
+def from_line(line: bytes, key_delimiter: bytes | None, *, empty_is_null: bool) -> InputRecord:
     """Return the record of one part; without a key delimiter the whole part is the value."""
     key: bytes | None = None
     value: bytes | None = line
@@ -69,10 +69,10 @@ def from_line(line: bytes, key_delimiter: bytes | None, *, empty_is_null: bool) 
         first, found, rest = line.partition(key_delimiter)
         if found:
             key, value = first, rest
-    return Given((value or None) if empty_is_null else value, key)
+    return InputRecord((value or None) if empty_is_null else value, key)
 
 
-def from_json(line: bytes) -> Given:
+def from_json(line: bytes) -> InputRecord:
     """Return the record of a line of JSON, as `kohort consume --json` prints it.
 
     Raises:
@@ -88,7 +88,7 @@ def from_json(line: bytes) -> Given:
     headers = fields.pop("headers", None) or []
     if not isinstance(headers, list):
         raise ValueError('"headers" must be a list of {"name": ..., "value": ...}')
-    given = Given(
+    given = InputRecord(
         value=_bytes(fields, "value"),
         key=_bytes(fields, "key"),
         headers=tuple(_header(each) for each in headers),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kohort.delta.positions import DeltaAppendError
     from kohort.spark.checkpoint.log import CheckpointError
     from kohort.spark.completion.drain import DrainError, drain
-    from kohort.spark.completion.listener import Listening, ListeningError, install
+    from kohort.spark.completion.listener import ListenerHandle, ListeningError, install
     from kohort.spark.completion.progress import SourceProgress, progress
     from kohort.spark.completion.sinks import SinkError
     from kohort.spark.region.sink import region_sink
@@ -35,7 +35,7 @@ __all__ = [
     "drain",
     "DrainError",
     "install",
-    "Listening",
+    "ListenerHandle",
     "ListeningError",
     "CheckpointError",
     "SparkVersionError",
@@ -56,7 +56,7 @@ __getattr__ = importer(
         "DeltaAppendError": "kohort.delta.positions",
         "DrainError": ".completion.drain",
         "KohortDataSource": ".source.datasource",
-        "Listening": ".completion.listener",
+        "ListenerHandle": ".completion.listener",
         "ListeningError": ".completion.listener",
         "SinkError": ".completion.sinks",
         "SourceProgress": ".completion.progress",

@@ -175,8 +175,12 @@ class LearnerAssignor(Assignor):
 
     def lent(self) -> frozenset[TopicPartition]:
         """Return the partitions that others learn; in draft mode, joining gives them up."""
-        word = self.session.word
-        lent = self.session.active & word.being_learned if word.is_draft else frozenset[Task]()
+        instructions = self.session.instructions
+        lent = (
+            self.session.active & instructions.being_learned
+            if instructions.is_draft
+            else frozenset[Task]()
+        )
         return self._topology.inputs(lent)
 
     # --------------------------------------------------------------------------- the loop's calls

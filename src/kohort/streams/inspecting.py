@@ -16,7 +16,12 @@ from kohort.client.admin.aio import AsyncAdminClient
 from kohort.client.admin.values import GroupDescription, MemberDescription
 from kohort.errors import MAY_BE_HIDDEN, ErrorCode, KafkaError, RemoteProtocolError
 from kohort.region.settings import ClientSettings, admin_settings
-from kohort.streams.assignment.metadata import Claim, Word, decode_claim, decode_word
+from kohort.streams.assignment.metadata import (
+    Claim,
+    Instructions,
+    decode_claim,
+    decode_instructions,
+)
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.errors import MissingTopicError, StreamsError
@@ -144,7 +149,7 @@ async def _described(admin: AsyncAdminClient, application: str) -> GroupDescript
 
 
 def _member(member: MemberDescription, state: ControlState) -> MemberStatus:
-    claim, word = _claim(member.user_data), _word(member.assigned_user_data)
+    claim, instructions = _claim(member.user_data), _instructions(member.assigned_user_data)
     lags = {**claim.standbys, **claim.dormant, **claim.learning}
     return MemberStatus(
         member_id=member.member_id,
@@ -156,9 +161,9 @@ def _member(member: MemberDescription, state: ControlState) -> MemberStatus:
             for task, record in state.tasks.items()
             if isinstance(record, Started) and record.member == member.member_id
         ),
-        learning=Map({task: lags.get(task) for task in word.learning}),
-        standbys=Map({task: lags.get(task) for task in word.standbys}),
-        being_learned=word.being_learned,
+        learning=Map({task: lags.get(task) for task in instructions.learning}),
+        standbys=Map({task: lags.get(task) for task in instructions.standbys}),
+        being_learned=instructions.being_learned,
         is_leaving=claim.leaving_ms is not None or member.member_id in state.leaves,
         unable=claim.unable,
         trouble=claim.trouble,
@@ -173,11 +178,11 @@ def _claim(data: bytes | None) -> Claim:
         return Claim()
 
 
-def _word(data: bytes | None) -> Word:
+def _instructions(data: bytes | None) -> Instructions:
     try:
-        return decode_word(data or b"")
+        return decode_instructions(data or b"")
     except RemoteProtocolError:
-        return Word()
+        return Instructions()
 
 
 async def ask_to_leave(

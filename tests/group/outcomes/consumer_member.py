@@ -8,7 +8,7 @@ from functools import partial
 from kohort.errors import ErrorCode
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.consumer.machine import ConsumerMember, ConsumerMemberState
-from kohort.group.member.consumer.session import MemberSession
+from kohort.group.member.consumer.session import ConsumerMemberSession
 from kohort.group.member.events import (
     CallbackDone,
     CommitAnswered,
@@ -152,7 +152,7 @@ def _answered(token: int, epoch: int, *given: int, code: int = 0) -> ResponseArr
     return ResponseArrived(token, response)
 
 
-def _standing(session: MemberSession) -> str:
+def _standing(session: ConsumerMemberSession) -> str:
     return f"owns {len(session.owned)} at epoch {session.epoch}"
 
 

@@ -8,7 +8,11 @@ from functools import partial
 from kohort.errors import ErrorCode
 from kohort.group.coordinator.refusals import join_refused, sync_refused
 from kohort.group.effects import Send
-from kohort.group.member.classic.machine import ClassicMember, ClassicMemberState, MemberSession
+from kohort.group.member.classic.machine import (
+    ClassicMember,
+    ClassicMemberSession,
+    ClassicMemberState,
+)
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
@@ -135,7 +139,7 @@ def _response(request: Message, code: ErrorCode) -> Message:
 # ------------------------------------------------------------------------------------- outcomes
 
 
-def _standing(session: MemberSession) -> str:
+def _standing(session: ClassicMemberSession) -> str:
     return f"is {'a' if session.member_id else 'no'} member of {session.generation}"
 
 

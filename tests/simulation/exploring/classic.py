@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from kohort.group.assignors import BUILTIN_ASSIGNORS, Assignor
 from kohort.group.coordinator.classic.group import ClassicGroup, GroupState
-from kohort.group.member.classic.machine import ClassicMember, ClassicMemberState, MemberSession
+from kohort.group.member.classic.machine import (
+    ClassicMember,
+    ClassicMemberSession,
+    ClassicMemberState,
+)
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.events import MemberEvent, RejoinAsked
 from tests.simulation.exploring.state import GROUP, Coordinator, GroupProtocol, MemberKind
@@ -19,7 +23,7 @@ def classic(assignor: str) -> GroupProtocol:
     member = MemberKind(
         name="classic",
         machine=ClassicMember(MemberConfig(group_id=GROUP), (chosen,)),
-        blank=lambda _id: MemberSession(),
+        blank=lambda _id: ClassicMemberSession(),
         can_close=_can_close,
         calls=_calls,
     )
@@ -36,12 +40,12 @@ def _group(coordinator: Coordinator) -> ClassicGroup:
     return coordinator.session.group(coordinator.fold, GROUP)
 
 
-def _can_close(session: MemberSession) -> bool:
+def _can_close(session: ClassicMemberSession) -> bool:
     leaving = session.state is ClassicMemberState.LEAVING
     return session.after_leaving is ClassicMemberState.CLOSED and not leaving
 
 
-def _calls(session: MemberSession) -> tuple[tuple[str, MemberEvent], ...]:
+def _calls(session: ClassicMemberSession) -> tuple[tuple[str, MemberEvent], ...]:
     """KIP-568: a member of a generation may ask for the next one."""
     return (("rejoins", RejoinAsked("because")),) if session.state in _SETTLED else ()
 

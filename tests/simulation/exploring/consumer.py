@@ -5,7 +5,7 @@ from __future__ import annotations
 from kohort.group.assignors import Assignor
 from kohort.group.coordinator.consumer.state.group import ConsumerGroup, GroupState
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.consumer.machine import ConsumerMember, MemberSession
+from kohort.group.member.consumer.machine import ConsumerMember, ConsumerMemberSession
 from tests.simulation.exploring.state import GROUP, Coordinator, GroupProtocol, MemberKind
 
 
@@ -15,7 +15,7 @@ def consumer(*assignors: Assignor) -> GroupProtocol:
     member = MemberKind(
         name="consumer",
         machine=machine,
-        blank=lambda unique: MemberSession(member_id=unique),
+        blank=lambda unique: ConsumerMemberSession(member_id=unique),
         can_close=lambda session: session.closing is None,
     )
     return GroupProtocol(

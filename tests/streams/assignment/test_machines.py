@@ -18,16 +18,16 @@ from kohort.streams.assignment.member import (
     LagMeasured,
     LeaveSoon,
     MembershipLost,
-    MemberState,
     StateRemoved,
+    TaskMemberState,
     TasksAssigned,
 )
 from kohort.streams.assignment.metadata import (
     Claim,
-    Word,
+    Instructions,
     decode_claim,
     encode_claim,
-    encode_word,
+    encode_instructions,
 )
 from kohort.streams.assignment.settings import Handover, LearnerSettings, Rollout
 from kohort.streams.assignment.target import band
@@ -59,7 +59,7 @@ def test_user_data_does_not_change_within_an_attempt() -> None:
     machine = found.processes["b"].machine
     found.put("b", JoinStarted(9))
     said = machine.session.user_data
-    task = min(machine.session.word.learning)
+    task = min(machine.session.instructions.learning)
     found.put("b", LagMeasured(Map({task: 5})))
     found.put("b", JoinStarted(9))
     assert machine.session.user_data == said
@@ -70,12 +70,12 @@ def test_user_data_does_not_change_within_an_attempt() -> None:
 def test_requests_for_what_was_learned_are_one_until_the_rebalance() -> None:
     found = two_members()
     process = found.processes["b"]
-    first, *rest = sorted(process.machine.session.word.learning)
+    first, *rest = sorted(process.machine.session.instructions.learning)
     found.put("b", LagMeasured(Map({first: 10_000})))
     assert process.reasons == [f"learned {first}"]
     found.put("b", LagMeasured(Map(dict.fromkeys(rest, 0))))
     assert len(process.reasons) == 1
-    assert process.machine.session.state is MemberState.ASKING
+    assert process.machine.session.state is TaskMemberState.ASKING
 
 
 def test_a_lag_that_is_not_known_or_too_large_is_not_ready() -> None:
@@ -83,7 +83,7 @@ def test_a_lag_that_is_not_known_or_too_large_is_not_ready() -> None:
     found = two_members()
     process = found.processes["b"]
     for lag in (None, 10_001, FAR):
-        learning = process.machine.session.word.learning
+        learning = process.machine.session.instructions.learning
         found.put("b", LagMeasured(Map(dict.fromkeys(learning, lag))))
     assert process.reasons == []
 
@@ -92,11 +92,11 @@ def test_what_was_learned_while_joining_is_asked_for_afterwards() -> None:
     found = two_members()
     process = found.processes["b"]
     session = process.machine.session
-    task = min(session.word.learning)
+    task = min(session.instructions.learning)
     found.put("b", JoinStarted(50))
     found.put("b", LagMeasured(Map({task: 0})))
     assert process.reasons == []
-    found.put("b", TasksAssigned(9, process.owned, encode_word(session.word)))
+    found.put("b", TasksAssigned(9, process.owned, encode_instructions(session.instructions)))
     assert process.reasons == [f"learned {task}"]
 
 
@@ -105,10 +105,10 @@ def test_what_the_group_knew_to_be_learned_is_not_asked_for_again() -> None:
     found = two_members()
     process = found.processes["b"]
     session = process.machine.session
-    task = min(session.word.learning)
+    task = min(session.instructions.learning)
     found.put("b", LagMeasured(Map({task: 0})))
     found.put("b", JoinStarted(50))
-    found.put("b", TasksAssigned(9, process.owned, encode_word(session.word)))
+    found.put("b", TasksAssigned(9, process.owned, encode_instructions(session.instructions)))
     assert process.reasons == [f"learned {task}"]
 
 
@@ -119,19 +119,19 @@ def test_a_member_told_to_leave_while_joining_tells_the_group_afterwards() -> No
     found.put("b", JoinStarted(50))
     found.put("b", LeaveSoon())
     assert process.reasons == []
-    found.put("b", TasksAssigned(9, frozenset(), encode_word(session.word)))
+    found.put("b", TasksAssigned(9, frozenset(), encode_instructions(session.instructions)))
     assert process.reasons == ["leaving soon"]
     found.put("b", LeaveSoon())
     assert process.reasons == ["leaving soon"]
     found.put("b", JoinStarted(51))
-    found.put("b", TasksAssigned(10, frozenset(), encode_word(Word())))
+    found.put("b", TasksAssigned(10, frozenset(), encode_instructions(Instructions())))
     assert "b" not in found.processes
 
 
 def test_what_comes_late_changes_nothing() -> None:
     found = two_members()
     before = found.processes["b"].machine.session
-    found.put("b", TasksAssigned(9, frozenset(), encode_word(Word())))
+    found.put("b", TasksAssigned(9, frozenset(), encode_instructions(Instructions())))
     assert found.processes["b"].machine.session == before
 
 
@@ -141,8 +141,8 @@ def test_a_reason_has_at_most_255_characters() -> None:
     found.start("a")
     found.put("a", JoinStarted(1))
     learning = frozenset(tasks(500))
-    word = Word(learning=learning, acceptable_recovery_lag=10, is_partial=True)
-    found.put("a", TasksAssigned(1, frozenset(), encode_word(word)))
+    instructions = Instructions(learning=learning, acceptable_recovery_lag=10, is_partial=True)
+    found.put("a", TasksAssigned(1, frozenset(), encode_instructions(instructions)))
     found.put("a", LagMeasured(Map(dict.fromkeys(learning, 0))))
     assert [len(each) for each in found.processes["a"].reasons] == [255]
 
@@ -237,7 +237,7 @@ def test_the_leader_asks_once_more_where_learners_exceeded_the_band() -> None:
     found.start("c")
     found.rebalance()
     b = found.processes["b"]
-    assert len(b.machine.session.word.learning) == 8
+    assert len(b.machine.session.instructions.learning) == 8
     found.settle()
     reasons = [reason for each in found.processes.values() for reason in each.reasons]
     assert reasons.count("learned tasks are granted and loads are not balanced") == 1
@@ -330,7 +330,7 @@ def check_settled(found: World) -> None:
     every = TOPOLOGY.tasks(PARTITIONS)
     active = [t for p in stays.values() for t in p.machine.session.active]
     assert sorted(active) == every
-    assert not any(p.machine.session.word.learning for p in stays.values())
+    assert not any(p.machine.session.instructions.learning for p in stays.values())
     if found.settings.rollout == Rollout.BALANCED:
         stateful = [t for t in every if t[0] != 1]
         low, high = band(len(stateful), len(stays), found.settings.percentage)

@@ -17,12 +17,12 @@ from kohort.streams.assignment.metadata import (
     TASKS_MAX,
     VERSION,
     Claim,
+    Instructions,
     Lags,
-    Word,
     decode_claim,
-    decode_word,
+    decode_instructions,
     encode_claim,
-    encode_word,
+    encode_instructions,
 )
 from kohort.streams.assignment.tasks import Task
 from tests.streams.full_size import MEGABYTE, MEMBERS, planned, subscriptions
@@ -46,8 +46,8 @@ CLAIMS = st.builds(
         lambda found: Map(found)
     ),
 )
-WORDS = st.builds(
-    Word,
+INSTRUCTIONS = st.builds(
+    Instructions,
     learning=SETS,
     standbys=SETS,
     being_learned=SETS,
@@ -62,13 +62,13 @@ def test_a_claim_is_read_as_it_was_written(claim: Claim) -> None:
     assert decode_claim(encode_claim(claim)) == claim
 
 
-@given(WORDS)
-def test_a_word_is_read_as_it_was_written(word: Word) -> None:
-    assert decode_word(encode_word(word)) == word
+@given(INSTRUCTIONS)
+def test_instructions_are_read_as_they_were_written(instructions: Instructions) -> None:
+    assert decode_instructions(encode_instructions(instructions)) == instructions
 
 
 def read(data: bytes) -> None:
-    for decode in (decode_claim, decode_word):
+    for decode in (decode_claim, decode_instructions):
         with suppress(RemoteProtocolError):
             decode(data)
 
@@ -83,7 +83,7 @@ def test_any_bytes_give_a_value_or_an_error(body: bytes, compressed: bool, frame
 
 @settings(max_examples=500)
 @given(
-    CLAIMS.map(encode_claim) | WORDS.map(encode_word),
+    CLAIMS.map(encode_claim) | INSTRUCTIONS.map(encode_instructions),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
     st.integers(0, 10**6),
 )

@@ -10,7 +10,7 @@ from immutables import Map
 from kohort.errors import ConfigError
 from kohort.group.subscription import PROTOCOL_TYPE, decode_assignment, encode_assignment
 from kohort.streams.assignment.member import JoinStarted, LagMeasured
-from kohort.streams.assignment.metadata import decode_claim, decode_word
+from kohort.streams.assignment.metadata import decode_claim, decode_instructions
 from kohort.streams.assignment.plan import ASSIGNOR
 from kohort.streams.assignment.refiner import refine
 from kohort.streams.assignment.settings import Handover, LearnerSettings, Rollout
@@ -47,8 +47,10 @@ def test_1_in_the_draft_a_member_gives_up_at_join_exactly_what_is_being_learned(
     found = started("a", "b", handover="draft")
     found.rebalance()
     session = found.processes["a"].machine.session
-    being_learned = session.word.being_learned
-    assert being_learned == found.processes["b"].machine.session.word.learning != frozenset()
+    being_learned = session.instructions.being_learned
+    assert (
+        being_learned == found.processes["b"].machine.session.instructions.learning != frozenset()
+    )
     effects = found.put("a", JoinStarted(99))
     assert effects.revoke == being_learned
     assert effects.session.active == session.active - being_learned
@@ -297,9 +299,9 @@ def test_11_a_learner_asks_for_each_task_or_once_for_all() -> None:
         found.rebalance()
         process = found.processes["b"]
         session = process.machine.session
-        assert len(session.word.learning) > 1
-        first, *rest = sorted(session.word.learning)
-        lags = dict.fromkeys(session.word.learning, FAR)
+        assert len(session.instructions.learning) > 1
+        first, *rest = sorted(session.instructions.learning)
+        lags = dict.fromkeys(session.instructions.learning, FAR)
         process.reasons.clear()
         learn(found, {**lags, first: 0})
         assert process.reasons == ([f"learned {first}"] if partial else [])
@@ -376,7 +378,7 @@ def test_13_the_group_is_one_of_consumers_with_an_assignor_of_its_own() -> None:
     data = encode_assignment(given["a"].partitions, given["a"].user_data)
     partitions, user_data = decode_assignment(data)
     assert partitions == found.processes["a"].owned
-    assert decode_word(user_data or b"").being_learned
+    assert decode_instructions(user_data or b"").being_learned
 
 
 def test_14_a_stateless_task_moves_without_a_learner_revoked_first() -> None:

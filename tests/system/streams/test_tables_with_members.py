@@ -20,7 +20,12 @@ from kohort import AdminClient, AsyncConsumer, AsyncProducer, TopicPartition
 from kohort.errors import KafkaError
 from kohort.group.assignors.interface import Assignment, ClusterView
 from kohort.group.subscription import Subscription
-from kohort.streams.assignment.metadata import Word, decode_claim, decode_word, encode_word
+from kohort.streams.assignment.metadata import (
+    Instructions,
+    decode_claim,
+    decode_instructions,
+    encode_instructions,
+)
 from kohort.streams.assignment.settings import LearnerSettings
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.events import RebalanceAsked, TasksChanged
@@ -88,7 +93,9 @@ class WatchedAssignor(LearnerAssignor):
 
     def _first(self, name: str, is_complete: bool) -> Assignment:
         tasks = map(task, self._ledger.before[name] if is_complete else ())
-        return Assignment(self._topology.inputs(tasks), encode_word(Word(is_draft=True)))
+        return Assignment(
+            self._topology.inputs(tasks), encode_instructions(Instructions(is_draft=True))
+        )
 
     def _said(self, said: Subscription) -> Row:
         claim = decode_claim(said.user_data or b"")
@@ -98,7 +105,7 @@ class WatchedAssignor(LearnerAssignor):
     def _told(self, member: str, told: Assignment) -> Row:
         active = named(self._topology.tasks_of(told.partitions))
         revoked = self._ledger.joined[-1][name_of(member)][2]
-        return active, named(decode_word(told.user_data or b"").learning), revoked - active
+        return active, named(decode_instructions(told.user_data or b"").learning), revoked - active
 
 
 def name_of(member: str) -> str:

@@ -14,9 +14,9 @@ from kohort.client.config.definitions import OnCommit
 from kohort.client.consumer.commits.auto_commit import AutoCommit
 from kohort.client.consumer.commits.committer import Committer, Offsets
 from kohort.client.consumer.listener import (
-    Listening,
     Listens,
     RebalanceListener,
+    ReentrancyGuard,
     Told,
     method_for,
 )
@@ -67,7 +67,7 @@ class Callbacks:
         coordinator: The group's coordinator; holds the metrics of calls.
         committer: Forgets commits of partitions that were given up.
         auto_commit: Commits before partitions are given up.
-        listening: Tracks running listener calls.
+        reentrancy: Tracks running listener calls.
         on_done: Called after each change of partitions.
 
     Attributes:
@@ -82,7 +82,7 @@ class Callbacks:
         coordinator: Coordinator,
         committer: Committer,
         auto_commit: AutoCommit,
-        listening: Listening,
+        reentrancy: ReentrancyGuard,
         on_done: Callable[[], None],
     ) -> None:
         self.membership: Membership | None = None
@@ -92,7 +92,7 @@ class Callbacks:
         self._coordinator = coordinator
         self._committer = committer
         self._auto_commit = auto_commit
-        self._listening = listening
+        self._reentrancy = reentrancy
         self._on_done = on_done
         self._deferred: set[asyncio.Task[None]] = set()
         self._answered: deque[Callable[[], object]] = deque()
@@ -160,7 +160,7 @@ class Callbacks:
         try:
             if change is Ownership.ASSIGNED:
                 await self._tell_assignor(callback, caller)
-            told = await caller.call(lambda: self._listening.call(method, callback.partitions))
+            told = await caller.call(lambda: self._reentrancy.call(method, callback.partitions))
         except Exception as raised:  # noqa: BLE001  # the poll raises it once the member knows
             error = raised
         except BaseException:  # an interrupted listener has been called
@@ -184,7 +184,7 @@ class Callbacks:
         tell = self.membership.member.tell_assignor
         try:
             if callback.assignor:
-                told = partial(self._listening.call, lambda _: tell(callback), frozenset())
+                told = partial(self._reentrancy.call, lambda _: tell(callback), frozenset())
                 await caller.call(told)
         except Exception as error:  # noqa: BLE001  # the poll raises it, and nothing else changes
             self._note_call_error(error)
@@ -212,7 +212,7 @@ class Callbacks:
         self, callback: Callback, told: Told, error: Exception | None, is_leaving: bool
     ) -> None:
         """Wait for the listener to finish, and commit offsets stored meanwhile."""
-        self._listening.enter()
+        self._reentrancy.enter()
         try:
             if told is not None:
                 await (asyncio.wrap_future(told) if isinstance(told, Future) else told)

@@ -16,7 +16,7 @@ from kohort.client.consumer.commits.auto_commit import AutoCommit
 from kohort.client.consumer.commits.committer import Committer, Offsets, cancelled_commit
 from kohort.client.consumer.fetcher import Fetcher
 from kohort.client.consumer.last_poll import Undone
-from kohort.client.consumer.listener import Listening, Listens
+from kohort.client.consumer.listener import Listens, ReentrancyGuard
 from kohort.client.consumer.membership.factory import make_membership
 from kohort.client.consumer.membership.shell import Membership
 from kohort.client.consumer.partitions import Partitions
@@ -47,14 +47,14 @@ class ConsumerCore:
     Attributes:
         is_woken: Whether a poll must end; set by any thread, then `notify` runs on the loop.
         was_woken: Whether the last poll ended because of `is_woken`.
-        listening: Tracks whether a listener of this consumer is running.
+        reentrancy: Tracks whether a listener of this consumer is running.
         close_task: Closes this consumer.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
         self.changed = asyncio.Event()
-        self.listening = Listening()
+        self.reentrancy = ReentrancyGuard()
         self.cluster = Cluster(config, allocate=fetch_buffer)
         self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
         self.cluster.on_metadata.append(self._on_metadata)
@@ -77,7 +77,7 @@ class ConsumerCore:
                 self.coordinator,
                 self.committer,
                 self.auto_commit,
-                self.listening,
+                self.reentrancy,
                 self._on_partitions,
             )
         if self.committer is not None and config.on_commit is not None:

@@ -78,7 +78,7 @@ class ConsumerInternals(AsyncInternals):
     def refuse_in_listener(self, call: str) -> None:
         """Refuse a call inside a listener of this consumer: it would wait for the listener."""
         if self.made is not None:
-            self.made.listening.refuse(call)
+            self.made.reentrancy.refuse(call)
 
     def _config_of_core(self) -> ConsumerConfig:
         """Return the settings without objects of the application, which may refer to this."""

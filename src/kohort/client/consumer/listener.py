@@ -122,7 +122,7 @@ class WeakListener(RebalanceListener):
         return call_listener(strong.thing, change, partitions)
 
 
-class Listening:
+class ReentrancyGuard:
     """Tracks whether a listener of one consumer is running in the current thread or task.
 
     A listener may create, poll and close other consumers, also in a forked child.
@@ -131,7 +131,7 @@ class Listening:
     def __init__(self) -> None:
         self._pid = os.getpid()
 
-    def enter(self) -> Token[frozenset[Listening]]:
+    def enter(self) -> Token[frozenset[ReentrancyGuard]]:
         """Note that a listener starts running in the current task."""
         return _inside.set(_inside.get() | {self})
 
@@ -160,4 +160,6 @@ class Listening:
             )
 
 
-_inside: ContextVar[frozenset[Listening]] = ContextVar("kohort_listeners", default=frozenset())
+_inside: ContextVar[frozenset[ReentrancyGuard]] = ContextVar(
+    "kohort_listeners", default=frozenset()
+)

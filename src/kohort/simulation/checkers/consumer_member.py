@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from kohort.errors import ErrorCode
 from kohort.group.events import Ownership
-from kohort.group.member.consumer.session import ConsumerMemberState, MemberSession
+from kohort.group.member.consumer.session import ConsumerMemberSession, ConsumerMemberState
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
     LOOKUP_DUE,
@@ -61,25 +61,25 @@ _LIVE = (*_JOINED, S.PREPARE_LEAVING)
 _GONE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def _beats(told: Told, after: MemberSession) -> bool:
+def _beats(told: Told, after: ConsumerMemberSession) -> bool:
     """Return whether a heartbeat is sent now, in flight, or due as soon as possible."""
     sent = sends(told, ConsumerGroupHeartbeatRequest)
     return sent or after.is_due or after.heartbeat is not None
 
 
-def _will_beat(told: Told, after: MemberSession) -> bool:
+def _will_beat(told: Told, after: ConsumerMemberSession) -> bool:
     """Return whether any further heartbeat is due."""
     timed = runs(after, HEARTBEAT_DUE) or runs(after, RETRY_DUE)
     return _beats(told, after) or timed or not after.coordinator_known
 
 
-def _stirs(was: MemberSession, after: MemberSession) -> bool:
+def _stirs(was: ConsumerMemberSession, after: ConsumerMemberSession) -> bool:
     """Return whether the event made a heartbeat due or in flight."""
     waits = runs(after, RETRY_DUE) and not runs(was, RETRY_DUE)
     return waits or (after.is_due and not was.is_due)
 
 
-def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _answered(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L32, L33, L35, L36: the answer to a heartbeat."""
     event = cast("ResponseArrived", told.event)
     if _is_of_computation(was, event.token):
@@ -106,7 +106,9 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     return None if same and tries_again else "accepts an epoch that is over"
 
 
-def _refused(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
+def _refused(
+    told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession, code: int
+) -> str | None:
     """L35, L36: the error in the answer to a heartbeat."""
     is_deleted = code == ErrorCode.GROUP_ID_NOT_FOUND and was.is_member
     if code in _GONE or is_deleted:
@@ -123,7 +125,10 @@ def _refused(told: Told, was: MemberSession, after: MemberSession, code: int) ->
 
 
 def _welcome(
-    told: Told, was: MemberSession, after: MemberSession, answer: ConsumerGroupHeartbeatResponse
+    told: Told,
+    was: ConsumerMemberSession,
+    after: ConsumerMemberSession,
+    answer: ConsumerGroupHeartbeatResponse,
 ) -> str | None:
     if after.epoch != answer.member_epoch:
         return f"gets epoch {answer.member_epoch} and keeps {after.epoch}"
@@ -151,7 +156,7 @@ def _welcome(
     return None
 
 
-def _removed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _removed(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L35: a removed member reports its partitions lost, and joins again."""
     if after.epoch > 0:
         return "keeps an epoch that the coordinator does not know"
@@ -165,7 +170,7 @@ def _removed(told: Told, was: MemberSession, after: MemberSession) -> str | None
     return None
 
 
-def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _committed(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L36, L37: the answer to a commit."""
     code = cast("CommitAnswered", told.event).error_code
     if code in MOVED and was.state in _LIVE and was.coordinator_known:
@@ -174,7 +179,7 @@ def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | No
     return None if same else "changes more than the commit's answer says"
 
 
-def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _failed(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L36: a heartbeat failed."""
     event = cast("RequestFailed", told.event)
     if _is_of_computation(was, event.token):
@@ -187,7 +192,7 @@ def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return "waits for an answer in vain" if good_bye and after.state is S.LEAVING else None
 
 
-def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _lost(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L36, L37: the coordinator is lost."""
     if after.coordinator_known:
         return "has lost the coordinator and goes on using it"
@@ -201,7 +206,7 @@ def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None if same else "changes its state though it owns what it owned"
 
 
-def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _known(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L31: the coordinator is known, and gets a heartbeat."""
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
@@ -211,7 +216,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None
 
 
-def _not_found(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _not_found(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L36, KIP-580: the look-up failed; another one follows after a back-off."""
     if after.looking_up:
         return "believes that the look-up is still running"
@@ -223,7 +228,7 @@ def _not_found(told: Told, was: MemberSession, after: MemberSession) -> str | No
     return None if after.state is was.state else "changes its state though it is only not found"
 
 
-def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _subscribed(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L31, L32: a new subscription goes to the coordinator."""
     topics = cast("Subscribed", told.event).topics
     if was.closing is not None or was.state is S.FATAL:
@@ -239,7 +244,7 @@ def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | N
     return None
 
 
-def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _left(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L30: unsubscribing and closing leave the group."""
     if after.topics:
         return "wants nothing and keeps its subscription"
@@ -254,7 +259,7 @@ def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None
 
 
-def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _polled(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L32, L35, KIP-62: a poll joins, and restarts the poll interval."""
     if was.state is S.STALE:
         waits = was.callback is not None or not after.topics
@@ -267,7 +272,7 @@ def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None if after.state is was.state else "changes its state because of a poll"
 
 
-def _returned(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _returned(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L30, L32, L35: a call into the application has ended."""
     event = cast("CallbackDone", told.event)
     callback = was.callback
@@ -291,7 +296,7 @@ def _returned(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     return None
 
 
-def _named(told: Told, _was: MemberSession, after: MemberSession) -> str | None:
+def _named(told: Told, _was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L32: topic names were looked up."""
     names = cast("TopicsNamed", told.event).names
     missing = {each.topic_id for each in after.claimed if each.topic_id not in after.names}
@@ -301,24 +306,24 @@ def _named(told: Told, _was: MemberSession, after: MemberSession) -> str | None:
 # ------------------------------------------------------------------------------------ computing
 
 
-def _is_of_computation(was: MemberSession, token: int) -> bool:
+def _is_of_computation(was: ConsumerMemberSession, token: int) -> bool:
     return was.computation is not None and was.computation.token == token
 
 
-def _computes(told: Told, after: MemberSession) -> str | None:
+def _computes(told: Told, after: ConsumerMemberSession) -> str | None:
     """K61: the computation of the group's assignment continues or ends."""
     goes_on = told.effects.jobs or sends(told, ConsumerGroupInstallAssignmentRequest)
     waits = after.computation is not None and not goes_on
     return "waits for an assignment that is not being made" if waits else None
 
 
-def _computed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _computed(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """K61: the assignor has finished."""
     known = _is_of_computation(was, cast("JobDone", told.event).token)
     return _computes(told, after) if known else None
 
 
-def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _time(told: Told, was: ConsumerMemberSession, after: ConsumerMemberSession) -> str | None:
     """L31, L35, KIP-580: an expired deadline has its effect."""
     due = due_now(told, was)
     if isinstance(due, PollOverdue):
@@ -332,7 +337,7 @@ def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None
 
 
-_LOOKS: dict[type, Look[MemberSession]] = {
+_LOOKS: dict[type, Look[ConsumerMemberSession]] = {
     ResponseArrived: _answered,
     RequestFailed: _failed,
     CommitAnswered: _committed,
@@ -354,7 +359,7 @@ _LOOKS: dict[type, Look[MemberSession]] = {
     "L3",
     "Consumer: a member handles every answer, call and deadline by the rules (L30-L37).",
     Told,
-    about=(MemberSession,),
+    about=(ConsumerMemberSession,),
 )
 def consumer_member_goes_on(_world: BaseWorld, told: Told) -> str | None:
     """Compare the member before and after an event."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from kohort.errors import ErrorCode
 from kohort.group.effects import SubscriptionJob
 from kohort.group.events import Ownership
-from kohort.group.member.classic.session import ClassicMemberState, MemberSession
+from kohort.group.member.classic.session import ClassicMemberSession, ClassicMemberState
 from kohort.group.member.commits import CommitIdentity
 from kohort.group.member.events import (
     HEARTBEAT_DUE,
@@ -86,7 +86,7 @@ _ON_ITS_WAY = (S.REVOKING, S.PREPARING_REBALANCE, S.UNJOINED)
 _GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
-def _identity(was: MemberSession, after: MemberSession, code: int) -> str | None:
+def _identity(was: ClassicMemberSession, after: ClassicMemberSession, code: int) -> str | None:
     """L10 (KAFKA-13419): an unknown member forgets its id, an outdated one its generation."""
     if after.generation != -1:
         return "keeps its generation"
@@ -99,7 +99,7 @@ def _identity(was: MemberSession, after: MemberSession, code: int) -> str | None
 # ------------------------------------------------------------------------------------- answers
 
 
-def _joined(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _joined(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L9, L10: the answer to JoinGroup."""
     answer = cast("JoinGroupResponse", cast("ResponseArrived", told.event).response)
     code = answer.error_code
@@ -121,7 +121,7 @@ def _joined(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return _not_joined(told, was, after, code)
 
 
-def _named_too_late(told: Told, was: MemberSession, answer: JoinGroupResponse) -> str | None:
+def _named_too_late(told: Told, was: ClassicMemberSession, answer: JoinGroupResponse) -> str | None:
     """L7 (KIP-394): a member that gets an id while it leaves sends LeaveGroup with that id."""
     stays = was.operation is GroupMembershipOperation.REMAIN_IN_GROUP
     wanted = bool(answer.member_id) and was.coordinator_known and not stays
@@ -134,7 +134,9 @@ def _named_too_late(told: Told, was: MemberSession, answer: JoinGroupResponse) -
     return None if returned == [answer.member_id] * wanted else "does not give back its new id"
 
 
-def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int) -> str | None:
+def _not_joined(
+    told: Told, was: ClassicMemberSession, after: ClassicMemberSession, code: int
+) -> str | None:
     """L10: errors common to JoinGroup and SyncGroup."""
     if code == ErrorCode.REBALANCE_IN_PROGRESS:
         kept = (after.member_id, after.generation) == (was.member_id, was.generation)
@@ -156,7 +158,7 @@ def _not_joined(told: Told, was: MemberSession, after: MemberSession, code: int)
     return None if ended else "does not end, by its code, with an error that nothing cures"
 
 
-def _synced(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _synced(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L5, L10: the answer to SyncGroup."""
     answer = cast("SyncGroupResponse", cast("ResponseArrived", told.event).response)
     if answer.error_code != ErrorCode.NONE:
@@ -175,7 +177,12 @@ def _synced(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 
 
 def _membership(
-    told: Told, was: MemberSession, after: MemberSession, code: int, *, is_commit: bool
+    told: Told,
+    was: ClassicMemberSession,
+    after: ClassicMemberSession,
+    code: int,
+    *,
+    is_commit: bool,
 ) -> str | None:
     """L10, L11: the errors in answers to heartbeats and commits."""
     state = was.state
@@ -207,7 +214,7 @@ def _membership(
     return None if after.state is S.FATAL else "goes on after an error that nothing cures"
 
 
-def _beaten(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _beaten(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L9, L10: the answer to a heartbeat."""
     event = cast("ResponseArrived", told.event)
     if was.heartbeat is None or was.heartbeat.token != event.token or was.state not in _BEATING:
@@ -223,7 +230,7 @@ def _beaten(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return complaint
 
 
-def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _committed(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L11: the answer to a commit."""
     event = cast("CommitAnswered", told.event)
     if was.state not in _BEATING or event.sent != CommitIdentity(was.member_id, was.generation):
@@ -232,13 +239,13 @@ def _committed(told: Told, was: MemberSession, after: MemberSession) -> str | No
     return _membership(told, was, after, event.error_code, is_commit=True)
 
 
-def _good_bye(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _good_bye(_told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L7: the member has left, or rejoins as a new member."""
     out = after.state is not S.LEAVING and not (was.member_id and after.member_id)
     return None if out else "has said good-bye and stays"
 
 
-_ANSWERS: dict[type, Look[MemberSession]] = {
+_ANSWERS: dict[type, Look[ClassicMemberSession]] = {
     JoinGroupResponse: _joined,
     SyncGroupResponse: _synced,
     LeaveGroupResponse: _good_bye,
@@ -246,7 +253,7 @@ _ANSWERS: dict[type, Look[MemberSession]] = {
 }
 
 
-def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _answered(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     event = cast("ResponseArrived", told.event)
     is_beat = isinstance(event.response, HeartbeatResponse)
     if not is_beat and (was.request is None or was.request.token != event.token):
@@ -254,7 +261,7 @@ def _answered(told: Told, was: MemberSession, after: MemberSession) -> str | Non
     return _ANSWERS[type(event.response)](told, was, after)
 
 
-def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _failed(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L10: a request failed, so the coordinator may have moved."""
     event = cast("RequestFailed", told.event)
     tokens = {each.token for each in (was.request, was.heartbeat) if each is not None}
@@ -266,7 +273,7 @@ def _failed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
 # ------------------------------------------------------------------------------------- calls
 
 
-def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _subscribed(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L2: a subscription makes the member join."""
     topics = cast("Subscribed", told.event).topics
     if was.state is S.CLOSED or (was.state is S.LEAVING and was.after_leaving is S.CLOSED):
@@ -283,7 +290,7 @@ def _subscribed(told: Told, was: MemberSession, after: MemberSession) -> str | N
     return None if after.state is was.state else "does not finish what it is at"
 
 
-def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _left(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L7: unsubscribing and closing."""
     closes = isinstance(told.event, Closing)
     if was.state in (S.UNSUBSCRIBED, S.CLOSED):
@@ -301,7 +308,7 @@ def _left(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return "does not leave" if after.state in (*_JOINED, S.STALE) else None
 
 
-def _rejoined(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _rejoined(_told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L15 (KIP-568): the application asks for a rebalance."""
     if was.state is S.STABLE:
         return None if after.state in _ON_ITS_WAY else "is asked for a rebalance and stays"
@@ -311,7 +318,7 @@ def _rejoined(_told: Told, was: MemberSession, after: MemberSession) -> str | No
     return None
 
 
-def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _polled(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """KIP-62, L7: a poll restarts the poll interval; a stale member rejoins."""
     if was.state is S.STALE:
         # A running call has to end first.
@@ -324,7 +331,7 @@ def _polled(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None if fresh else "has polled and does not restart the poll interval"
 
 
-def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _returned(_told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L3-L7: a call into the application has ended."""
     event = cast("CallbackDone", _told.event)
     if was.callback is None or was.callback.token != event.token:
@@ -355,7 +362,7 @@ def _returned(_told: Told, was: MemberSession, after: MemberSession) -> str | No
 # ------------------------------------------------------------------------------------- coordinator
 
 
-def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _known(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L9: a member reports to a new coordinator."""
     if not after.coordinator_known or after.looking_up:
         return "has found the coordinator and does not know it"
@@ -372,7 +379,7 @@ def _known(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None
 
 
-def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _lost(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L10: the coordinator is lost."""
     if after.coordinator_known:
         return "has lost the coordinator and goes on using it"
@@ -385,7 +392,7 @@ def _lost(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None if after.state is was.state else "changes its state though it owns what it owned"
 
 
-def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _not_found(_told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L10, KIP-580: the look-up failed; another one follows after a back-off."""
     if after.looking_up:
         return "believes that the look-up is still running"
@@ -398,7 +405,7 @@ def _not_found(_told: Told, was: MemberSession, after: MemberSession) -> str | N
     return None if after.state is was.state else "changes its state though it is only not found"
 
 
-def _shared_out(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _shared_out(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L2, L8: the assignors have returned their user data, or the leader's assignment."""
     event = cast("JobDone", told.event)
     if was.job is None or was.job.token != event.token:
@@ -414,7 +421,7 @@ def _shared_out(told: Told, was: MemberSession, after: MemberSession) -> str | N
 # ------------------------------------------------------------------------------------- time
 
 
-def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
+def _time(told: Told, was: ClassicMemberSession, after: ClassicMemberSession) -> str | None:
     """L7, L9, KIP-580: an expired deadline has its effect."""
     due, state, member = due_now(told, was), was.state, was.is_member
     if isinstance(due, HeartbeatDue) and member and was.coordinator_known:
@@ -439,7 +446,7 @@ def _time(told: Told, was: MemberSession, after: MemberSession) -> str | None:
     return None
 
 
-_LOOKS: dict[type, Look[MemberSession]] = {
+_LOOKS: dict[type, Look[ClassicMemberSession]] = {
     ResponseArrived: _answered,
     RequestFailed: _failed,
     CommitAnswered: _committed,
@@ -461,7 +468,7 @@ _LOOKS: dict[type, Look[MemberSession]] = {
     "L3",
     "Classic: a member handles every answer, call and deadline by the rules (L2-L15).",
     Told,
-    about=(MemberSession,),
+    about=(ClassicMemberSession,),
 )
 def member_goes_on(_world: BaseWorld, told: Told) -> str | None:
     """Compare the member before and after an event."""
@@ -472,12 +479,12 @@ def member_goes_on(_world: BaseWorld, told: Told) -> str | None:
     "L2",
     "Classic: a join has the application's subscription; a leaving member owns nothing.",
     Told,
-    about=(MemberSession,),
+    about=(ClassicMemberSession,),
 )
 def joins_with_its_topics(_world: BaseWorld, told: Told) -> str | None:
     """Check the subscription of a JoinGroup."""
     for send in told.effects.sends:
-        after = cast("MemberSession", told.effects.session)
+        after = cast("ClassicMemberSession", told.effects.session)
         # A member whose application does not poll leaves before the listener can run (KIP-62).
         if isinstance(send.request, LeaveGroupRequest) and after.state is S.LEAVING and after.owned:
             return f"{told.client.name} says good-bye before it has given everything up"

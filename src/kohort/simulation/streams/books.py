@@ -21,7 +21,7 @@ from kohort.simulation.groups.ledger import GROUP
 from kohort.simulation.streams.base import BaseProcess, BaseStreamsWorld, Disk
 from kohort.simulation.streams.scenario import CHANGELOG, INPUT, OUTPUT, STATELESS
 from kohort.simulation.streams.work import KEYS, OUTPUT_EVERY, State, counted
-from kohort.streams.assignment.metadata import decode_word
+from kohort.streams.assignment.metadata import decode_instructions
 from kohort.streams.assignment.plan import read_joined
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.events import TaskFailed, TaskStarted
@@ -316,7 +316,7 @@ class Books:
         count, begins = 0, ""
         for member, each in sorted(given.items()):
             claim = joined[member].claim
-            for task in sorted(decode_word(each.user_data or b"").learning):
+            for task in sorted(decode_instructions(each.user_data or b"").learning):
                 if input_of(task) in kept and task not in claim.standbys:
                     count += 1
                     begins = begins if task in claim.learning else f"{task} at {member}"

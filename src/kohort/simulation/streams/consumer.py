@@ -20,7 +20,7 @@ from kohort.group.member.events import Closing, CommitAnswered, RejoinAsked
 from kohort.simulation.groups import positions
 from kohort.simulation.groups.facts import Committing
 from kohort.simulation.streams.base import BaseProcess, BaseStreamsApplication, Offsets, Records
-from kohort.streams.assignment.member import MemberState
+from kohort.streams.assignment.member import TaskMemberState
 from kohort.streams.assignor import LearnerAssignor
 from kohort.types import OffsetAndMetadata, TopicPartition
 from kohort.wire.codec.schema import Message
@@ -128,7 +128,10 @@ class GroupConsumer:
         if not process.alive:
             return
         assignor = process.assignors[0]
-        if isinstance(assignor, LearnerAssignor) and assignor.session.state is MemberState.STOPPED:
+        if (
+            isinstance(assignor, LearnerAssignor)
+            and assignor.session.state is TaskMemberState.STOPPED
+        ):
             process.streams_world.leaves(process)
         application.closing = True
         if application.closing_since is None:

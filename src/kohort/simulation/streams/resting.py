@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kohort.simulation.streams.books import held_by, input_of, stores_of
 from kohort.simulation.streams.work import KEYS, counted
-from kohort.streams.assignment.member import MemberState
+from kohort.streams.assignment.member import TaskMemberState
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import LearnerAssignor
 from kohort.streams.runtime.holding import Role
@@ -58,15 +58,15 @@ def _unrest_of(process: StreamsProcess) -> str | None:
     assignor = process.assignors[0]
     assert isinstance(assignor, LearnerAssignor)
     session = assignor.session
-    if session.state is not MemberState.RUNNING:
+    if session.state is not TaskMemberState.RUNNING:
         return f"{process.name} is {session.state.name}"
-    if session.word.learning:
-        return f"{process.name} still learns {min(session.word.learning)}"
+    if session.instructions.learning:
+        return f"{process.name} still learns {min(session.instructions.learning)}"
     for task in sorted(session.active):
         held = held_by(process, task)
         if held is None or held.role is not Role.RUNNING:
             return f"{process.name} does not process {task}"
-    for task in sorted(session.word.standbys):
+    for task in sorted(session.instructions.standbys):
         held = held_by(process, task)
         if held is None or held.role is not Role.FOLLOWING:
             return f"{process.name} does not follow {task}"
@@ -89,7 +89,7 @@ def _unbalanced(world: StreamsWorld, processes: list[StreamsProcess]) -> str | N
     for process in processes:
         assignor = process.assignors[0]
         assert isinstance(assignor, LearnerAssignor)
-        copies.update(assignor.session.word.standbys)
+        copies.update(assignor.session.instructions.standbys)
     wrong = [t for t in every_task(world) if not t.sub_topology and copies[t] != replicas]
     return f"{wrong[0]} has {copies[wrong[0]]} standbys of {replicas}" if wrong else None
 

@@ -48,7 +48,7 @@ class ListeningError(KohortError):
     """A listener cannot be installed in this session."""
 
 
-class Listening:
+class ListenerHandle:
     """A handle for the listener and server that `install` has added to a session.
 
     Args:
@@ -160,7 +160,7 @@ class BatchListener(StreamingQueryListener):
 
 
 # The state of all queries of this process, and the listeners of all sessions.
-_installed: dict[str, Listening] = {}
+_installed: dict[str, ListenerHandle] = {}
 _states = QueryStates()
 _sinks = SinkWatch()
 _exporters: list[Exporter] = []
@@ -168,7 +168,7 @@ _exporters: list[Exporter] = []
 
 def install(
     spark: SparkSession, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1"
-) -> Listening:
+) -> ListenerHandle:
     """Notify the sources of a session's queries as soon as a batch is finished.
 
     Call it once for each session, before the session starts queries; a second call has no effect.
@@ -200,7 +200,7 @@ def install(
     if session not in _installed:
         application = application_of_this_process()
         assert application is not None, "a session with a JVM has one"
-        _installed[session] = Listening(spark, application)
+        _installed[session] = ListenerHandle(spark, application)
     if metrics_port is not None:
         _serve(metrics_host, metrics_port)
     return _installed[session]

@@ -21,7 +21,7 @@ from kohort.spark.environment import configure
 from kohort.spark.region.ipc import HandOver, OpenBatch, watch_end
 from kohort.spark.region.task import KEYS, Function, RegionReport, region_task
 from kohort.spark.writer.delta import run_task
-from kohort.spark.writer.one_call import only_call
+from kohort.spark.writer.repeated_batches import refuse_repeated
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class RegionBatches:
             RepeatedBatchError: This run of the query has already given the batch to the region.
         """
         batch = _batch_of(frame)
-        with only_call(f"region_sink of region {batch.region}", frame, batch_id):
+        with refuse_repeated(f"region_sink of region {batch.region}", frame, batch_id):
             self._take(frame, batch_id, batch)
 
     def _take(self, frame: DataFrame, batch_id: int, batch: Manifest) -> None:

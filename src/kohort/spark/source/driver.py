@@ -30,13 +30,13 @@ from kohort.spark.completion.sinks import SinkError
 from kohort.spark.environment import log_like_spark
 from kohort.spark.options.checks import check_stream_options
 from kohort.spark.options.source import SourceOptions
+from kohort.spark.source.deadlock import LOOK_S, DeadlockCheck
 from kohort.spark.source.exclusive import check_newcomer
 from kohort.spark.source.limits import BatchDelay
 from kohort.spark.source.lookup import ENDS_MAX_AGE_S, Lookup, client_settings
 from kohort.spark.source.member import SourceMember
 from kohort.spark.source.position_resolver import PositionResolver, TopicsChangedError
 from kohort.spark.source.query_state import Progress
-from kohort.spark.source.siblings import LOOK_S, Siblings
 from kohort.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class QueryDriver:
             self._consumer.close(0)
             raise
         self._control = Control()
-        self._siblings = Siblings(self._control, options)
+        self._deadlock = DeadlockCheck(self._control, options)
         self._completion = Completion(self._control, _checkpoint_log(options))
         self._progress = Progress(options.operator, uuid.uuid4().hex)
         self._progress.is_committing = options.group_mode != "none"
@@ -201,7 +201,7 @@ class QueryDriver:
         self._delay.began(time.monotonic() * 1000)
         self._offered = batch
         if self._targets is not None and batch.reads(batch.ranges):
-            self._siblings.offered()
+            self._deadlock.offered()
         return batch.to_json()
 
     def _is_still_idle(self) -> bool:
@@ -304,7 +304,7 @@ class QueryDriver:
         """
         batch = _without_region(Manifest.from_json(end))
         if batch == self._offered:
-            self._siblings.asked()
+            self._deadlock.asked()
             return trim(batch.ranges, {})
         self._repeated = batch
         self._member.replay(batch)  # before its thread can report that no batch is open
@@ -342,7 +342,7 @@ class QueryDriver:
         if self._is_first:
             self._is_first = False
             if self._targets is not None:
-                self._siblings.check()  # the wait is measured from here
+                self._deadlock.check()  # the wait is measured from here
             self._member.own(FIRST_ASSIGNMENT_WAIT_S)
         if self._targets is None:
             return self._member.ready(REBALANCE_WAIT_S)
@@ -351,7 +351,7 @@ class QueryDriver:
     def _await_share(self, wait: Callable[[float | None], bool]) -> bool:
         """Wait without a timeout, unless another source of the query waits for this one."""
         while not (is_there := wait(LOOK_S)) and not self._member.is_closing:
-            self._siblings.check()
+            self._deadlock.check()
         return is_there
 
     def _has_all(self) -> bool:

@@ -50,11 +50,11 @@ class DeltaAppend(TableAppend):
             ValueError: The frame lacks topic, partition or offset.
         """
         from kohort.spark.checkpoint.batch_ids import topic_ids
-        from kohort.spark.writer.one_call import only_call
+        from kohort.spark.writer.repeated_batches import refuse_repeated
 
         check_key_columns(frame.columns)
         sink = f"DeltaAppend({self._storage.uri}, {self._group_id})"
-        with only_call(sink, frame, batch_id):
+        with refuse_repeated(sink, frame, batch_id):
             ids = topic_ids(frame) or self._topic_ids
             self.append(
                 _FrameRows(frame), arrow_schema(frame.schema, self._storage.uri), batch_id, ids

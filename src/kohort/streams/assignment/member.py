@@ -16,10 +16,10 @@ from kohort.group.subscription import NO_GENERATION
 from kohort.streams.assignment.leader import REASON_MAX
 from kohort.streams.assignment.metadata import (
     Claim,
+    Instructions,
     Lags,
-    Word,
     decode_claim,
-    decode_word,
+    decode_instructions,
     encode_claim,
 )
 from kohort.streams.assignment.tasks import Task, Topology
@@ -29,7 +29,7 @@ from kohort.values import replace
 _NONE: frozenset[Task] = frozenset()
 
 
-class MemberState(State):
+class TaskMemberState(State):
     """The state of a member."""
 
     OUTSIDE = "not a member of the group"
@@ -118,7 +118,7 @@ class TaskSession(Struct, frozen=True, kw_only=True):
         state: Its state.
         generation: Its generation, or -1.
         active: The tasks that it processes.
-        word: The leader's last instructions.
+        instructions: The leader's last instructions.
         lags: Its lags with the tasks that it learns or follows.
         dormant: The lags of tasks that are only on disk; None: not measured since.
         revoked: Tasks that it gave up for the current rebalance.
@@ -130,10 +130,10 @@ class TaskSession(Struct, frozen=True, kw_only=True):
         user_data: Its user data in that rebalance.
     """
 
-    state: MemberState = MemberState.OUTSIDE
+    state: TaskMemberState = TaskMemberState.OUTSIDE
     generation: int = NO_GENERATION
     active: frozenset[Task] = _NONE
-    word: Word = Word()
+    instructions: Instructions = Instructions()
     lags: Lags = Map()
     dormant: Lags = Map()
     revoked: frozenset[Task] = _NONE
@@ -173,14 +173,14 @@ class TaskDecision(Struct, kw_only=True):
     rejoin: str = ""
 
     @property
-    def state(self) -> MemberState:
+    def state(self) -> TaskMemberState:
         """The member's state."""
         return self.session.state
 
     def ask(self, reason: str) -> None:
         """Ask for a rebalance."""
         self.rejoin = reason[:REASON_MAX]
-        self.session = replace(self.session, state=MemberState.ASKING)
+        self.session = replace(self.session, state=TaskMemberState.ASKING)
 
 
 class TaskMachine:
@@ -231,7 +231,7 @@ class TaskMachine:
             session=decision.session,
             revoke=decision.revoke,
             rejoin=decision.rejoin,
-            is_over=decision.state is MemberState.STOPPED,
+            is_over=decision.state is TaskMemberState.STOPPED,
         )
 
 
@@ -246,12 +246,12 @@ def is_same_attempt(decision: TaskDecision, event: JoinStarted) -> bool:
 
 def say_what_it_has(decision: TaskDecision, event: JoinStarted) -> None:
     """Fix the claim for the leader; in draft mode, give up tasks that others learn."""
-    session, word = decision.session, decision.session.word
-    if word.is_draft:
-        decision.revoke = session.active & word.being_learned
+    session, instructions = decision.session, decision.session.instructions
+    if instructions.is_draft:
+        decision.revoke = session.active & instructions.being_learned
     session = replace(
         session,
-        state=MemberState.JOINING,
+        state=TaskMemberState.JOINING,
         active=session.active - decision.revoke,
         revoked=session.revoked | decision.revoke,
         has_said_so=session.leaving_since is not None,
@@ -265,8 +265,8 @@ def _claim(decision: TaskDecision, session: TaskSession) -> Claim:
     since = session.leaving_since
     return Claim(
         generation=session.generation,
-        learning=_lags(session, session.word.learning),
-        standbys=_lags(session, session.word.standbys),
+        learning=_lags(session, session.instructions.learning),
+        standbys=_lags(session, session.instructions.standbys),
         dormant=session.dormant,
         revoked=session.revoked,
         leaving_ms=None if since is None else decision.now - since,
@@ -283,9 +283,9 @@ def _lags(session: TaskSession, tasks: Iterable[Task]) -> Lags:
 
 def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
     """Accept the leader's assignment; a leaving member without tasks may then stop."""
-    before, word = decision.session, decode_word(event.user_data)
+    before, instructions = decision.session, decode_instructions(event.user_data)
     active = frozenset(decision.topology.tasks_of(event.partitions))
-    followed = word.learning | word.standbys
+    followed = instructions.learning | instructions.standbys
     had = {**dict.fromkeys(before.dormant), **dict(before.lags)}
     # the lag of a task is 0 when it is given up, but only for a moment
     had.update(dict.fromkeys(before.active | before.revoked, 0))
@@ -297,10 +297,10 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
     }
     decision.session = replace(
         before,
-        state=MemberState.RUNNING,
+        state=TaskMemberState.RUNNING,
         generation=event.generation,
         active=active,
-        word=word,
+        instructions=instructions,
         lags=Map({task: had.get(task) for task in followed}),
         dormant=Map(dormant),
         revoked=_NONE,
@@ -310,7 +310,7 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
     if before.leaving_since is not None and not before.has_said_so:
         decision.ask(_LEAVING)
     elif before.leaving_since is not None and not active:
-        decision.session = replace(decision.session, state=MemberState.STOPPED)
+        decision.session = replace(decision.session, state=TaskMemberState.STOPPED)
     elif _learned_meanwhile(decision, said):
         decision.ask(_reason(_learned(decision.session)))
     elif late := (decision.session.unable - said.unable) & followed:
@@ -319,7 +319,7 @@ def take_tasks(decision: TaskDecision, event: TasksAssigned) -> None:
 
 def _learned_meanwhile(decision: TaskDecision, said: Claim) -> bool:
     """Whether it became ready for a task after sending its claim."""
-    most = decision.session.word.acceptable_recovery_lag
+    most = decision.session.instructions.acceptable_recovery_lag
     late = [t for t in _learned(decision.session) if not _is_within(said.learning.get(t), most)]
     return bool(late) and _is_worth_asking(decision.session)
 
@@ -349,12 +349,14 @@ def has_learned(decision: TaskDecision, event: LagMeasured) -> bool:
 
 def _is_worth_asking(session: TaskSession) -> bool:
     learned = len(_learned(session))
-    return learned > 0 and (session.word.is_partial or learned == len(session.word.learning))
+    return learned > 0 and (
+        session.instructions.is_partial or learned == len(session.instructions.learning)
+    )
 
 
 def _learned(session: TaskSession) -> list[Task]:
-    most = session.word.acceptable_recovery_lag
-    return sorted(t for t in session.word.learning if _is_within(session.lags.get(t), most))
+    most = session.instructions.acceptable_recovery_lag
+    return sorted(t for t in session.instructions.learning if _is_within(session.lags.get(t), most))
 
 
 def _is_within(lag: int | None, most: int) -> bool:
@@ -374,7 +376,7 @@ def ask_for_what_it_learned(decision: TaskDecision, event: LagMeasured) -> None:
 def has_just_failed(decision: TaskDecision, event: FollowingFailed) -> bool:
     """Whether a failure is new and concerns the plan."""
     session, task = decision.session, event.task
-    is_followed = task in session.word.learning or task in session.word.standbys
+    is_followed = task in session.instructions.learning or task in session.instructions.standbys
     return is_followed and task not in session.unable
 
 
@@ -431,55 +433,55 @@ def pass_over(_decision: TaskDecision, _event: object) -> None:
     """Do nothing."""
 
 
-_IN = (MemberState.RUNNING, MemberState.ASKING)
-_LIVE = (MemberState.OUTSIDE, MemberState.JOINING, *_IN)
-_ROWS: tuple[Row[MemberState, TaskDecision], ...] = (
-    row(MemberState.JOINING, JoinStarted, say_it_again, when=is_same_attempt),
-    row(_LIVE, JoinStarted, say_what_it_has, to=MemberState.JOINING, rule="KIP-429, KIP-792"),
+_IN = (TaskMemberState.RUNNING, TaskMemberState.ASKING)
+_LIVE = (TaskMemberState.OUTSIDE, TaskMemberState.JOINING, *_IN)
+_ROWS: tuple[Row[TaskMemberState, TaskDecision], ...] = (
+    row(TaskMemberState.JOINING, JoinStarted, say_it_again, when=is_same_attempt),
+    row(_LIVE, JoinStarted, say_what_it_has, to=TaskMemberState.JOINING, rule="KIP-429, KIP-792"),
     row(
-        MemberState.JOINING,
+        TaskMemberState.JOINING,
         TasksAssigned,
         take_tasks,
-        to=(MemberState.RUNNING, MemberState.ASKING, MemberState.STOPPED),
+        to=(TaskMemberState.RUNNING, TaskMemberState.ASKING, TaskMemberState.STOPPED),
     ),
-    row((MemberState.OUTSIDE, *_IN, MemberState.STOPPED), TasksAssigned, pass_over),
+    row((TaskMemberState.OUTSIDE, *_IN, TaskMemberState.STOPPED), TasksAssigned, pass_over),
     row(
-        MemberState.RUNNING,
+        TaskMemberState.RUNNING,
         LagMeasured,
         ask_for_what_it_learned,
         when=has_learned,
-        to=MemberState.ASKING,
+        to=TaskMemberState.ASKING,
         rule="KIP-441, KIP-800",
     ),
     row(_LIVE, LagMeasured, note_lags),
     row(_LIVE, StateRemoved, forget_state),
     row(
-        MemberState.RUNNING,
+        TaskMemberState.RUNNING,
         FollowingFailed,
         ask_for_other_tasks,
         when=has_just_failed,
-        to=MemberState.ASKING,
+        to=TaskMemberState.ASKING,
         rule="KIP-800",
     ),
     row(_LIVE, FollowingFailed, note_failure),
-    row(MemberState.RUNNING, LeaveSoon, tell_that_it_leaves, to=MemberState.ASKING),
+    row(TaskMemberState.RUNNING, LeaveSoon, tell_that_it_leaves, to=TaskMemberState.ASKING),
     row(
-        (MemberState.OUTSIDE, MemberState.JOINING, MemberState.ASKING),
+        (TaskMemberState.OUTSIDE, TaskMemberState.JOINING, TaskMemberState.ASKING),
         LeaveSoon,
         note_that_it_leaves,
     ),
-    row(_LIVE, MembershipLost, lose_tasks, to=MemberState.OUTSIDE),
-    row(MemberState.STOPPED, JoinStarted, pass_over),
-    row(MemberState.STOPPED, LagMeasured, pass_over),
-    row(MemberState.STOPPED, StateRemoved, pass_over),
-    row(MemberState.STOPPED, FollowingFailed, pass_over),
-    row(MemberState.STOPPED, LeaveSoon, pass_over),
-    row(MemberState.STOPPED, MembershipLost, pass_over),
+    row(_LIVE, MembershipLost, lose_tasks, to=TaskMemberState.OUTSIDE),
+    row(TaskMemberState.STOPPED, JoinStarted, pass_over),
+    row(TaskMemberState.STOPPED, LagMeasured, pass_over),
+    row(TaskMemberState.STOPPED, StateRemoved, pass_over),
+    row(TaskMemberState.STOPPED, FollowingFailed, pass_over),
+    row(TaskMemberState.STOPPED, LeaveSoon, pass_over),
+    row(TaskMemberState.STOPPED, MembershipLost, pass_over),
 )
 
-MEMBER: Table[MemberState, TaskDecision] = Table(
+MEMBER: Table[TaskMemberState, TaskDecision] = Table(
     "member of learner tasks",
-    MemberState,
+    TaskMemberState,
     _ROWS,
     total=(
         JoinStarted,

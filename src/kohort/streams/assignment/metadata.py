@@ -72,7 +72,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     trouble: str = ""
 
 
-class Word(Struct, frozen=True, kw_only=True):
+class Instructions(Struct, frozen=True, kw_only=True):
     """The leader's instructions to a member, besides its partitions.
 
     Attributes:
@@ -142,17 +142,17 @@ def decode_claim(data: bytes) -> Claim:
     return claim
 
 
-def encode_word(word: Word) -> bytes:
+def encode_instructions(instructions: Instructions) -> bytes:
     """Encode the leader's instructions; raises the errors of `encode_claim`."""
     body = bytearray()
-    _put(body, _DRAFT * word.is_draft | _PARTIAL * word.is_partial)
-    _put(body, word.acceptable_recovery_lag)
-    for tasks in (word.learning, word.standbys, word.being_learned):
+    _put(body, _DRAFT * instructions.is_draft | _PARTIAL * instructions.is_partial)
+    _put(body, instructions.acceptable_recovery_lag)
+    for tasks in (instructions.learning, instructions.standbys, instructions.being_learned):
         _put_tasks(body, tasks)
     return _packed(body)
 
 
-def decode_word(data: bytes) -> Word:
+def decode_instructions(data: bytes) -> Instructions:
     """Decode the leader's instructions.
 
     Raises:
@@ -160,7 +160,7 @@ def decode_word(data: bytes) -> Word:
     """
     reader = _Reader(data)
     flags = reader.number(_DRAFT | _PARTIAL)
-    word = Word(
+    instructions = Instructions(
         is_draft=bool(flags & _DRAFT),
         is_partial=bool(flags & _PARTIAL),
         acceptable_recovery_lag=reader.number(),
@@ -169,7 +169,7 @@ def decode_word(data: bytes) -> Word:
         being_learned=frozenset(reader.tasks()),
     )
     reader.end()
-    return word
+    return instructions
 
 
 # --------------------------------------------------------------------------------------- writing

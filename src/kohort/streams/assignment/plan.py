@@ -10,7 +10,13 @@ from msgspec import Struct, field
 from kohort.errors import RemoteProtocolError
 from kohort.group.assignors.interface import Assignment
 from kohort.group.subscription import NO_GENERATION, Subscription
-from kohort.streams.assignment.metadata import Claim, Lags, Word, decode_claim, encode_word
+from kohort.streams.assignment.metadata import (
+    Claim,
+    Instructions,
+    Lags,
+    decode_claim,
+    encode_instructions,
+)
 from kohort.streams.assignment.refiner import refine
 from kohort.streams.assignment.settings import LearnerSettings, Rollout
 from kohort.streams.assignment.situation import (
@@ -166,8 +172,8 @@ def assignments(
     return {
         member: Assignment(
             topology.inputs(tasks),
-            encode_word(
-                Word(
+            encode_instructions(
+                Instructions(
                     learning=frozenset(learning[member]),
                     standbys=frozenset(standbys[member]),
                     being_learned=frozenset(t for t in tasks if t in transition.learners),

@@ -136,7 +136,7 @@ class Owning:
     def reconcile(self) -> None:
         """Give each task the role that the leader's plan assigns."""
         session = self.assignor.session
-        followed = session.word.learning | session.word.standbys
+        followed = session.instructions.learning | session.instructions.standbys
         for task, held in list(self.held.items()):
             if task not in session.active | followed:
                 self._put_away(held)
@@ -156,8 +156,8 @@ class Owning:
                 at=now_ms(),
                 generation=session.generation,
                 active=session.active,
-                learning=session.word.learning,
-                standbys=session.word.standbys,
+                learning=session.instructions.learning,
+                standbys=session.instructions.standbys,
             )
         )
 

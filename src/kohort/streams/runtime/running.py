@@ -23,7 +23,7 @@ from kohort.client.admin.aio import AsyncAdminClient
 from kohort.errors import KohortError
 from kohort.region.settings import ClientSettings, admin_settings, producer_settings
 from kohort.streams.assignment.leader import OtherTopicsError
-from kohort.streams.assignment.member import LagMeasured, LeaveSoon, MemberState, TaskEffects
+from kohort.streams.assignment.member import LagMeasured, LeaveSoon, TaskEffects, TaskMemberState
 from kohort.streams.assignment.metadata import Lags
 from kohort.streams.assignment.tasks import Task
 from kohort.streams.assignor import Clock, LearnerAssignor
@@ -416,7 +416,7 @@ class StreamsInstance:
             self.leave_soon()
         generation = consumer.generation_id
         is_settled = (
-            owning.assignor.session.state is MemberState.RUNNING
+            owning.assignor.session.state is TaskMemberState.RUNNING
         )  # otherwise it joins anyway
         if generation < 0 or generation == self._rung_in or not is_settled:
             return

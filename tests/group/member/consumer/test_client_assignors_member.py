@@ -22,7 +22,11 @@ from kohort.group.events import AssignorUnsupported, Ownership
 from kohort.group.member import leader
 from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer import client_assignors
-from kohort.group.member.consumer.machine import ConsumerMember, ConsumerMemberState, MemberSession
+from kohort.group.member.consumer.machine import (
+    ConsumerMember,
+    ConsumerMemberSession,
+    ConsumerMemberState,
+)
 from kohort.group.member.events import (
     CallbackDone,
     Closing,
@@ -93,7 +97,7 @@ class Stage:
         self.jobs: list[AssignmentJob] = []
         self.unsupported: list[tuple[str, ...]] = []
 
-    def tell(self, event: MemberEvent) -> Effects[MemberSession]:
+    def tell(self, event: MemberEvent) -> Effects[ConsumerMemberSession]:
         effects = self.member.decide(event, self.now)
         self.member.install(effects.session)
         self.open += [(send.token, send.request) for send in effects.sends]

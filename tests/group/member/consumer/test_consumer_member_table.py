@@ -11,8 +11,8 @@ from kohort.group.member.config import MemberConfig
 from kohort.group.member.consumer.session import (
     PREDECESSORS,
     ConsumerMemberDecision,
+    ConsumerMemberSession,
     ConsumerMemberState,
-    MemberSession,
 )
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 
@@ -61,7 +61,7 @@ def test_l30_the_states_and_where_each_comes_from() -> None:
 def test_l30_no_state_is_entered_from_elsewhere(
     before: ConsumerMemberState, after: ConsumerMemberState
 ) -> None:
-    session = MemberSession(member_id="m", state=before)
+    session = ConsumerMemberSession(member_id="m", state=before)
     decision = ConsumerMemberDecision(MemberConfig(group_id="g"), session, 0)
     if (before, after) in allowed():
         decision.enter(after)

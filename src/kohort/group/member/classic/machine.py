@@ -23,8 +23,8 @@ from kohort.group.effects import Callback
 from kohort.group.member import commits
 from kohort.group.member.classic.session import (
     ClassicMemberDecision,
+    ClassicMemberSession,
     ClassicMemberState,
-    MemberSession,
 )
 from kohort.group.member.classic.table import CLASSIC_MEMBER
 from kohort.group.member.commits import CommitIdentity, CommitVerdict
@@ -37,10 +37,10 @@ from kohort.wire.codec.schema import Message
 from kohort.wire.messages.membership import HeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
-__all__ = ["ClassicMember", "MemberSession", "ClassicMemberState"]
+__all__ = ["ClassicMember", "ClassicMemberSession", "ClassicMemberState"]
 
 
-class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
+class ClassicMember(MemberMachine[ClassicMemberSession, ClassicMemberDecision]):
     """One member of one group."""
 
     rebalancing = (
@@ -60,7 +60,7 @@ class ClassicMember(MemberMachine[MemberSession, ClassicMemberDecision]):
             ConfigError: No assignor, two with one name, a name or version of the wrong type, or no
                 rebalance protocol that all of them support (L1), or different protocol types.
         """
-        super().__init__(config, MemberSession(), CLASSIC_MEMBER.run, assignors)
+        super().__init__(config, ClassicMemberSession(), CLASSIC_MEMBER.run, assignors)
         if not assignors:
             raise ConfigError("a member needs assignors, each with a name of its own")
         protocol = common_protocol(assignors)

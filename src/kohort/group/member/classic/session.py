@@ -32,7 +32,7 @@ class ClassicMemberState(State):
     FATAL = "cannot go on until it is unsubscribed"
 
 
-class MemberSession(Session, frozen=True, kw_only=True):
+class ClassicMemberSession(Session, frozen=True, kw_only=True):
     """The whole state of a member; a value.
 
     Attributes:
@@ -75,7 +75,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
         return self.is_member and not (self.state is ClassicMemberState.LEAVING and self.losing)
 
 
-class ClassicMemberDecision(MemberDecision[MemberSession], kw_only=True):
+class ClassicMemberDecision(MemberDecision[ClassicMemberSession], kw_only=True):
     """The effects of one event on a classic member, while its handlers run.
 
     Attributes:

@@ -27,8 +27,8 @@ from kohort.group.member.consumer import rhythm
 from kohort.group.member.consumer.session import (
     Computation,
     ConsumerMemberDecision,
+    ConsumerMemberSession,
     ConsumerMemberState,
-    MemberSession,
 )
 from kohort.group.member.events import RETRY_DUE, JobDone
 from kohort.group.member.leader import subscription_user_data
@@ -174,7 +174,7 @@ def _send(decision: ConsumerMemberDecision, computation: Computation, request: M
     decision.session = replace(decision.session, computation=computation)
 
 
-def is_awaited(session: MemberSession, token: int) -> bool:
+def is_awaited(session: ConsumerMemberSession, token: int) -> bool:
     """Return whether a token belongs to the computation's request or job."""
     return session.computation is not None and session.computation.token == token
 

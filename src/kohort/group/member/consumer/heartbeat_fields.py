@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kohort.group.member.config import MemberConfig
-from kohort.group.member.consumer.session import HeartbeatFields, MemberSession, TopicIdPartition
+from kohort.group.member.consumer.session import (
+    ConsumerMemberSession,
+    HeartbeatFields,
+    TopicIdPartition,
+)
 from kohort.wire.messages.consumer_group import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
@@ -14,7 +18,7 @@ from kohort.wire.messages.consumer_group import (
 NO_PATTERN = ""
 
 
-def present_fields(config: MemberConfig, session: MemberSession) -> HeartbeatFields:
+def present_fields(config: MemberConfig, session: ConsumerMemberSession) -> HeartbeatFields:
     """Return the current values of all fields."""
     pattern = session.pattern
     if pattern is None and session.pattern_sent:
@@ -31,7 +35,7 @@ def present_fields(config: MemberConfig, session: MemberSession) -> HeartbeatFie
 
 
 def heartbeat_request(
-    config: MemberConfig, session: MemberSession, fields: HeartbeatFields
+    config: MemberConfig, session: ConsumerMemberSession, fields: HeartbeatFields
 ) -> ConsumerGroupHeartbeatRequest:
     """Return a heartbeat with the fields that the coordinator does not know yet.
 
@@ -74,7 +78,7 @@ def heartbeat_request(
 
 
 def leave_request(
-    config: MemberConfig, session: MemberSession, epoch: int
+    config: MemberConfig, session: ConsumerMemberSession, epoch: int
 ) -> ConsumerGroupHeartbeatRequest:
     """Return a leave request: epoch -1, or -2 for a static member that comes back (L35)."""
     return ConsumerGroupHeartbeatRequest(

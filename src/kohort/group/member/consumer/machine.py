@@ -20,10 +20,10 @@ from kohort.group.member.consumer.client_assignors import ComputationLost
 from kohort.group.member.consumer.session import (
     NOT_JOINED,
     ConsumerMemberDecision,
+    ConsumerMemberSession,
     ConsumerMemberState,
     GoodByeAnswered,
     HeartbeatReady,
-    MemberSession,
 )
 from kohort.group.member.consumer.table import CONSUMER_MEMBER
 from kohort.group.member.events import MemberEvent, RequestFailed, ResponseArrived, StaleReport
@@ -34,13 +34,13 @@ from kohort.wire.codec.schema import Message
 from kohort.wire.messages.consumer_group import ConsumerGroupHeartbeatResponse
 from kohort.wire.messages.offsets import OffsetCommitRequest
 
-__all__ = ["ConsumerMember", "MemberSession", "ConsumerMemberState"]
+__all__ = ["ConsumerMember", "ConsumerMemberSession", "ConsumerMemberState"]
 
 _BEATING = (*LIVE, ConsumerMemberState.LEAVING)
 _OUT = (ConsumerMemberState.UNSUBSCRIBED, ConsumerMemberState.STALE, ConsumerMemberState.FATAL)
 
 
-class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
+class ConsumerMember(MemberMachine[ConsumerMemberSession, ConsumerMemberDecision]):
     """One member of one group."""
 
     def __init__(
@@ -61,7 +61,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
         Raises:
             ConfigError: Two assignors have one name, or a name or version cannot be sent.
         """
-        session = MemberSession(member_id=member_id, next_token=first_token)
+        session = ConsumerMemberSession(member_id=member_id, next_token=first_token)
         super().__init__(config, session, CONSUMER_MEMBER.run, assignors)
         # The session's topic ids as names, cached because they are needed for every record read.
         self._owned: frozenset[TopicPartition] = frozenset()
@@ -178,7 +178,7 @@ class ConsumerMember(MemberMachine[MemberSession, ConsumerMemberDecision]):
             if not client_assignors.holds_back(decision):
                 self._run(decision, HeartbeatReady, HeartbeatReady())
 
-    def install(self, session: MemberSession) -> None:
+    def install(self, session: ConsumerMemberSession) -> None:
         """Install the session of a decision."""
         before, self.session = self.session, session
         renamed = session.names is not before.names

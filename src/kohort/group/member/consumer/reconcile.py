@@ -12,8 +12,8 @@ from kohort.group.events import Ownership
 from kohort.group.member.consumer import rhythm
 from kohort.group.member.consumer.session import (
     ConsumerMemberDecision,
+    ConsumerMemberSession,
     ConsumerMemberState,
-    MemberSession,
     Partitions,
     TopicIdPartition,
 )
@@ -23,7 +23,7 @@ from kohort.values import replace
 from kohort.wire.messages.consumer_group import Assignment
 
 
-def is_news(session: MemberSession, assignment: Assignment | None) -> bool:
+def is_news(session: ConsumerMemberSession, assignment: Assignment | None) -> bool:
     """Return whether the target differs from the last one; None: no new target."""
     return assignment is not None and _partitions(assignment) != session.target
 
@@ -42,7 +42,7 @@ def _partitions(assignment: Assignment) -> Partitions:
     )
 
 
-def is_reconciled(session: MemberSession) -> bool:
+def is_reconciled(session: ConsumerMemberSession) -> bool:
     """Return whether the member has acknowledged its last target."""
     if session.target is None:
         return True
@@ -84,7 +84,7 @@ def _take(decision: ConsumerMemberDecision, *, gave_up: bool) -> None:
     decision.call(Ownership.ASSIGNED, added)
 
 
-def _takeable(session: MemberSession) -> Partitions:
+def _takeable(session: ConsumerMemberSession) -> Partitions:
     """Return the target's new partitions, except those with the name of an owned partition."""
     taken = set(session.named(session.owned))
     added: list[TopicIdPartition] = []

@@ -117,7 +117,7 @@ class Computation(Struct, frozen=True):
     topics: Map[str, UUID] = field(default_factory=Map)
 
 
-class MemberSession(Session, frozen=True, kw_only=True):
+class ConsumerMemberSession(Session, frozen=True, kw_only=True):
     """The whole state of a member; a value. The client generates its permanent id (KIP-1082).
 
     Attributes:
@@ -213,7 +213,7 @@ class MemberSession(Session, frozen=True, kw_only=True):
         return frozenset(TopicPartition(self.names[p.topic_id], p.partition) for p in partitions)
 
 
-class ConsumerMemberDecision(MemberDecision[MemberSession]):
+class ConsumerMemberDecision(MemberDecision[ConsumerMemberSession]):
     """The effects of one event on a member of a consumer group, while its handlers run.
 
     Attributes:

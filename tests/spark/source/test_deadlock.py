@@ -7,9 +7,9 @@ import threading
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from kohort.spark.source import driver, siblings
+from kohort.spark.source import deadlock, driver
+from kohort.spark.source.deadlock import DeadlockCheck
 from kohort.spark.source.query_state import GroupInUseError
-from kohort.spark.source.siblings import Siblings
 from tests.spark.conftest import Start
 from tests.spark.playing import PlayedQuery, once, produce
 
@@ -21,7 +21,7 @@ COUNTS = dict.fromkeys(range(4), 10)
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(siblings, "UNASKED_MAX_S", 0.3)
+    monkeypatch.setattr(deadlock, "UNASKED_MAX_S", 0.3)
     monkeypatch.setattr(driver, "LOOK_S", 0.05)
     monkeypatch.setattr(driver, "FIRST_ASSIGNMENT_WAIT_S", 0.1)
 
@@ -48,15 +48,15 @@ def test_queries_that_share_a_group_wait_for_as_long_as_a_batch_takes(
     bootstrap: str, topic: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks = threading.Semaphore(0)
-    plain = Siblings.check
+    plain = DeadlockCheck.check
 
-    def check(watching: Siblings) -> None:
+    def check(watching: DeadlockCheck) -> None:
         plain(watching)
         checks.release()
 
-    monkeypatch.setattr(Siblings, "check", check)
+    monkeypatch.setattr(DeadlockCheck, "check", check)
     # Longer than a busy machine takes from an offer to its tasks, and shorter than the wait below.
-    monkeypatch.setattr(siblings, "UNASKED_MAX_S", 3.0)
+    monkeypatch.setattr(deadlock, "UNASKED_MAX_S", 3.0)
     produce(bootstrap, topic, COUNTS)
     north, south = two(start)
     assert north.offer()

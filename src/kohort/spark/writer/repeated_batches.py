@@ -31,7 +31,7 @@ class RepeatedBatchError(KohortError):
 
 
 @contextmanager
-def only_call(sink: str, frame: DataFrame, batch_id: int) -> Iterator[None]:
+def refuse_repeated(sink: str, frame: DataFrame, batch_id: int) -> Iterator[None]:
     """Accept a batch, unless the same run of the query has already passed it to the sink.
 
     A batch that Spark replays after a restart comes from another run. A batch whose first call

@@ -24,7 +24,7 @@ from kohort.spark.region import sink as region
 from kohort.spark.region.ipc import Channel
 from kohort.spark.region.work import SparkWork
 from kohort.spark.writer.delta import DeltaAppend
-from kohort.spark.writer.one_call import BATCH_ID, RepeatedBatchError
+from kohort.spark.writer.repeated_batches import BATCH_ID, RepeatedBatchError
 from tests.delta.rows import Row, batch_of, contents, span
 
 COLUMNS = (

@@ -27,7 +27,7 @@ LOOK_S = 1.0
 UNASKED_MAX_S = 60.0
 
 
-class Siblings:
+class DeadlockCheck:
     """The sources of this application that are members of the same group.
 
     Args:
