@@ -8,7 +8,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -185,6 +185,7 @@ def test_it_travels_in_the_claim_and_older_claims_have_none() -> None:
     assert decode_claim(bytes((2, *plain[1:-2]))) == Claim()  # two counts of 0 are its last bytes
 
 
+@example(seed=106)  # two tasks of one member took turns at moving away
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_machines_settle_whatever_cannot_be_learned(seed: int) -> None:

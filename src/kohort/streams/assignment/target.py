@@ -269,7 +269,7 @@ class _Mending:
     def mend(self) -> None:
         """Swap such tasks, or give them to the least loaded member; as a last resort, keep them."""
         for task, number in list(self.placed.items()):
-            if self.placed[task] != number or self._may(task, number):
+            if self.placed.get(task) != number or self._may(task, number):
                 continue
             if not (self._swapped(task, number) or self._replaced(task, number)):
                 self._given_on(task, number)
@@ -314,5 +314,18 @@ class _Mending:
         if best == owner:
             sharing.kept[best].append(task)
             del self.placed[task]
-        else:
+        elif not self._exchanged(task, best):
             self.placed[task] = best
+
+    def _exchanged(self, task: Task, number: int) -> bool:
+        """Let a member keep a task that it would give up, and give its receiver this one.
+
+        Otherwise the member would get one task for another, and the reverse in the next rebalance.
+        """
+        for other, receiver in self.placed.items():
+            if self.owners.get(other) == number and self._may(task, receiver):
+                self.sharing.kept[number].append(other)
+                del self.placed[other]
+                self.placed[task] = receiver
+                return True
+        return False
