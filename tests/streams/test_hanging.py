@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -13,10 +15,11 @@ from kohort.broker import EmbeddedBroker
 from kohort.streams import App
 from kohort.streams.app.instance import ProgramInstance
 from kohort.streams.assignment.tasks import Task
-from kohort.streams.errors import MissingTopicError, TaskFailedError
+from kohort.streams.errors import MissingTopicError, NotRunningError, TaskFailedError
 from kohort.streams.events import StreamsEvent, TaskFailed
 from kohort.streams.runtime import growth, running
 from kohort.streams.runtime.holding import Role
+from kohort.streams.runtime.running import StreamsInstance
 from kohort.types import TopicPartition
 from tests.real_kafka.foreign import create_topic
 from tests.streams.runtime.test_running import SETTINGS
@@ -186,3 +189,24 @@ def run(work: Coroutine[object, object, None]) -> None:
             await work
 
     asyncio.run(limited())
+
+
+def test_a_query_of_another_thread_ends_with_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop may end between the query and its turn; the thread would wait for ever."""
+    app = App("ends")
+    app.topic("in", key=str, value=str).count(name="n")
+    instance = app.instance(bootstrap_servers="127.0.0.1:1", store="memory")
+
+    async def run(_: object) -> None:
+        asked = threading.Event()
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *_: asked.set())
+        answers.append(threads.submit(instance.query, "n", "key"))
+        assert asked.wait(30)
+
+    answers: list[Future[object]] = []
+    monkeypatch.setattr(StreamsInstance, "run", run)
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(instance.run())
+        with pytest.raises(NotRunningError, match="ends is not running"):
+            answers[0].result(30)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -55,6 +57,9 @@ class ProgramInstance(StreamsInstance):
         super().__init__(application, settings, clients, on_event)
         self._program = program
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        # queries of other threads that the loop has not answered
+        self._queries: set[Future[Decoded]] = set()
 
     @property
     def url(self) -> str:
@@ -78,7 +83,11 @@ class ProgramInstance(StreamsInstance):
             async with self._served():
                 await super().run()
         finally:
-            self._loop = None
+            with self._lock:
+                self._loop = None
+                unanswered, self._queries = self._queries, set()
+            for query in unanswered:
+                query.set_exception(self._not_running())
 
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[None]:
@@ -112,20 +121,29 @@ class ProgramInstance(StreamsInstance):
             NoSuchStoreError: The program has no store with this name.
             KeyElsewhereError: Another instance processes the key's task; the error names it.
         """
-        loop = self._loop
-        if loop is None:
-            raise NotRunningError(f"this instance of {self._program.application} is not running")
-        try:
-            is_here = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            is_here = False
-        if is_here:
+        if _is_running(self._loop):
             return self.find(store, key, stale=stale).value
+        answer: Future[Decoded] = Future()
 
-        async def query() -> Decoded:
-            return self.find(store, key, stale=stale).value
+        def look() -> None:
+            with self._lock:
+                if answer not in self._queries:
+                    return
+                self._queries.discard(answer)
+            try:
+                answer.set_result(self.find(store, key, stale=stale).value)
+            except Exception as error:  # noqa: BLE001  # raised in the thread of the query
+                answer.set_exception(error)
 
-        return asyncio.run_coroutine_threadsafe(query(), loop).result()
+        with self._lock:
+            if self._loop is None:
+                raise self._not_running()
+            self._queries.add(answer)
+            self._loop.call_soon_threadsafe(look)
+        return answer.result()
+
+    def _not_running(self) -> NotRunningError:
+        return NotRunningError(f"this instance of {self._program.application} is not running")
 
     def find(self, store: str, key: object, *, stale: bool = False) -> Found:
         """Query on the loop of `run`; the result includes the task, its role and its lag."""
@@ -160,6 +178,14 @@ class ProgramInstance(StreamsInstance):
         if not count:
             raise NotRunningError(f"this instance of {self._program.application} is just starting")
         return partition_for_key(step.partition_key(key), count)
+
+
+def _is_running(loop: asyncio.AbstractEventLoop | None) -> bool:
+    """Whether the caller runs on this loop."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _folder(program: Program, state_dir: str | Path | None, store: str) -> Path | None:
