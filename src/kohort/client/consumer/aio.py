@@ -153,11 +153,11 @@ class AsyncConsumer(AsyncGroupCalls):
         self._core.assign(arguments.partitions(partitions))
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions this consumer reads."""
+        """Return the partitions that this consumer reads."""
         return self._core.partitions.assigned
 
     def subscription(self) -> frozenset[str]:
-        """Return the topics subscribed to."""
+        """Return the subscribed topics."""
         return self._core.topics
 
     # ------------------------------------------------------------------------------- read

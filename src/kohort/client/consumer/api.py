@@ -130,11 +130,11 @@ class Consumer(GroupCalls):
         self._on_loop(lambda: self._async.assign(wanted))
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions this consumer reads."""
+        """Return the partitions that this consumer reads."""
         return self._on_loop(self._async.assignment)
 
     def subscription(self) -> frozenset[str]:
-        """Return the topics subscribed to."""
+        """Return the subscribed topics."""
         return self._on_loop(self._async.subscription)
 
     # ------------------------------------------------------------------------------- read

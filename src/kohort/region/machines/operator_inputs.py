@@ -239,7 +239,7 @@ def pass_over(_decision: OperatorDecision, _event: object) -> None:
 
 
 def rest(_decision: OperatorDecision, _event: object) -> None:
-    """There is nothing to do."""
+    """Do nothing."""
 
 
 # ---------------------------------------------------------------------------- actions at any time
