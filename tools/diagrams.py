@@ -1,4 +1,4 @@
-"""Generate the diagrams of the state machines in docs/diagrams from their tables."""
+"""Generate the diagrams of the state machines in docs/internals/diagrams from their tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kohort.group.diagrams import pages
 
-FOLDER = Path(__file__).parents[1] / "docs" / "diagrams"
+FOLDER = Path(__file__).parents[1] / "docs" / "internals" / "diagrams"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Generate docs/rules.md from docs/rules/*.toml: Kafka's rules and the tests with their ids.
+"""Generate docs/internals/rules.md from the tables beside it: Kafka's rules and their tests.
 
 A rule is a table `[C10]` with `says` (one or two sentences in our own words), `source` (proposals,
 classes and tickets of Kafka) and, if no test carries its id, `decision` (the reason). A test
@@ -20,12 +20,12 @@ from textwrap import fill
 from urllib.parse import quote_plus
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "rules.md"
-DATA = ROOT / "docs" / "rules"
+PAGE = ROOT / "docs" / "internals" / "rules.md"
+DATA = ROOT / "docs" / "internals" / "rules"
 SECTIONS = ("coordinator-classic", "coordinator-consumer", "clients", "assignors", "bugs")
 # Folders of tests whose data files also count as tests.
 DIALOGUES = ("coordinator_dialogues", "member_dialogues")
-# Numbers in these folders refer to the simulator's checkers or to docs/region-rules.md.
+# Numbers in these folders refer to the simulator's checkers or to docs/internals/region-rules.md.
 OTHER_NUMBERS = {
     ROOT / "tests" / "simulation",
     ROOT / "tests" / "system" / "simulation",
@@ -52,7 +52,7 @@ answers recorded from Kafka's broker and its own consumer, which ours are compar
 (`make record`). For each rule with tests, `tests/mutations` has a change of the code that at least
 one of them detects.
 
-`python tools/rules.py` generates this page from `docs/rules/`.
+`python tools/rules.py` generates this page from `docs/internals/rules/`.
 """
 
 
@@ -170,7 +170,7 @@ def page() -> str:
     links = [f"[{name}]: {address(name, sources)}" for name in sorted(named)]
     paths = sorted({proof.path for tests in found.values() for proof in tests})
     links += [
-        f"[{short(path)}]: ../{path}" for path in paths if f"[{short(path)}]" in "".join(parts)
+        f"[{short(path)}]: ../../{path}" for path in paths if f"[{short(path)}]" in "".join(parts)
     ]
     return "\n".join([*parts, *links, ""])
 

@@ -48,7 +48,8 @@ include_patterns = [
     "CHANGELOG.md",
     "docs/*.md",
     "docs/decisions/*.md",
-    "docs/diagrams/*.md",
+    "docs/internals/*.md",
+    "docs/internals/diagrams/*.md",
     "docs/site/api/*.rst",
 ]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -78,7 +79,7 @@ class Anchors(SphinxTransform):
 CONTENTS = {
     root_doc: "contents.md",
     "docs/decisions/README": "decisions.md",
-    "docs/diagrams/README": "diagrams.md",
+    "docs/internals/diagrams/README": "diagrams.md",
 }
 
 

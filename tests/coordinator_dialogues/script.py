@@ -4,7 +4,7 @@ A file of `data/` holds one family of dialogues, a table for each:
 
     [a-member-is-unknown]
     about = "What this shows, in one sentence."
-    rules = ["C18"]                  # ids of docs/rules.md that it proves
+    rules = ["C18"]                  # ids of docs/internals/rules.md that it proves
     given = "stable"                 # a dialogue of situations.toml that runs first
     topics = { topic = 2 }           # made first: `${topic}` has two partitions
     sweep = "Heartbeat"              # run once in each version of this API

@@ -1,4 +1,4 @@
-"""docs/architecture.md names files and functions that are there."""
+"""docs/internals/architecture.md names files and functions that are there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "kohort"
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
 # The steps of a trip: number, function, file, what happens.
 STEP = re.compile(r"^\| \d+ \| `([\w.]+)` \| `([\w/.]+\.py)` \|", re.MULTILINE)
 TRIPS = 3
@@ -45,7 +45,7 @@ def test_a_step_names_a_function_that_is_there(function: str, file: str) -> None
         return
     now = ", ".join(homes_of(function)) or "no file: look for the function that does this now"
     raise AssertionError(
-        f"docs/architecture.md says that {function} is in {file}. It is in {now}. "
+        f"docs/internals/architecture.md says that {function} is in {file}. It is in {now}. "
         "Name the right one in the step, and read whether the step still says what happens."
     )
 
@@ -61,7 +61,7 @@ def test_every_file_that_the_page_names_is_there() -> None:
         for name in sorted(set(NAMED.findall(PAGE)))
         if not any(_exists(folder, name) for folder in (SOURCE, ROOT))
     ]
-    assert missing == [], f"docs/architecture.md names what is not there: {missing}"
+    assert missing == [], f"docs/internals/architecture.md names what is not there: {missing}"
 
 
 def _exists(folder: Path, name: str) -> bool:

@@ -37,7 +37,7 @@ def unsigned() -> str:
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts) + "."
 
 
-@pytest.mark.parametrize(("page", "number"), [("broker", 0), ("broker", 1), ("draft", 0)])
+@pytest.mark.parametrize(("page", "number"), [("broker", 0), ("broker", 1), ("internals/draft", 0)])
 def test_a_block_runs_as_it_is(page: str, number: int) -> None:
     left = run(blocks(page)[number])
     if "consumer" in left:

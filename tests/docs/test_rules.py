@@ -1,4 +1,4 @@
-"""docs/rules.md lists every rule with its tests; what it says is read from the tests themselves."""
+"""docs/internals/rules.md lists every rule with its tests, as the tests themselves name them."""
 
 from __future__ import annotations
 

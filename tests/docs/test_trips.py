@@ -1,4 +1,4 @@
-"""The trips of docs/architecture.md name every file that a request passes, and those are few.
+"""The trips of docs/internals/architecture.md name every file that a request passes: a few.
 
 A file is passed when it is on the call stack between the bytes on a socket and the decision. Stacks
 end where the event loop calls; the trip continues where the loop, or the application, calls next.
@@ -30,7 +30,7 @@ from tests.broker.peer import Peer
 
 ROOT = Path(__file__).parents[2]
 SOURCE = f"{ROOT / 'src' / 'kohort'}/"
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
 STEP = re.compile(r"^\| \d+ \| `[\w.]+` \| `([\w/.]+\.py)` \|", re.MULTILINE)
 # The threads on which the loops of a client and of a broker run.
 THREADS = {"client/blocking/loop_thread.py", "broker/background.py"}

@@ -23,7 +23,7 @@ from kohort.group.member.draft.table import DRAFT_MEMBER
 from kohort.group.transactions.table import TRANSACTION
 from kohort.group.transactions.transaction import TransactionState
 
-DOCS = Path(__file__).parents[2] / "docs" / "diagrams"
+DOCS = Path(__file__).parents[2] / "docs" / "internals" / "diagrams"
 TABLES = [
     SHARD,
     CLASSIC_GROUP,

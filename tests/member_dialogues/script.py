@@ -4,7 +4,7 @@ A file of `data/` holds one family of dialogues, a table for each:
 
     [everything-is-given-up]
     about = "What this shows, in one sentence."
-    rules = ["L1", "L3"]             # ids of docs/rules.md that it proves
+    rules = ["L1", "L3"]             # ids of docs/internals/rules.md that it proves
     topics = { topic = 4 }           # made first: `topic` has four partitions
     assignors = "range"              # or protocol = "consumer"
     settings = { "max.poll.interval.ms" = 1500 }  # of every consumer, by Kafka's names

@@ -1,4 +1,4 @@
-"""The drain of the original, for `rebalance="reset"`: numbers 47 to 51 of docs/region-rules.md."""
+"""The drain, for `rebalance="reset"`: numbers 47 to 51 of docs/internals/region-rules.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/region-rules.md: complete, and true about its tests."""
+"""docs/internals/region-rules.md: complete, and true about its tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PAGE = (TESTS.parent / "docs" / "region-rules.md").read_text(encoding="utf-8")
+PAGE = (TESTS.parent / "docs" / "internals" / "region-rules.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (\d+)(\*?) \| .* \| (.*) \|$", PAGE, re.MULTILINE)
 
 

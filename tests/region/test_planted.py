@@ -1,7 +1,7 @@
 """Planted bugs: each is caught by a named rule in the run that is written down beside it.
 
-`planted.txt` has the catches of a search through the first seeds; docs/region-rules.md says what
-survived it.
+`planted.txt` has the catches of a search through the first seeds; docs/internals/region-rules.md
+says what survived it.
 """
 
 from __future__ import annotations

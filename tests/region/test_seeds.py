@@ -33,7 +33,7 @@ def notes() -> Counter[str]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_rule_of_a_region_is_broken(block: int) -> None:
-    """R1 to R17, see docs/region-rules.md."""
+    """R1 to R17, see docs/internals/region-rules.md."""
     broken = []
     for seed in SEEDS[block::BLOCKS]:
         outcome = run(draw(seed))

@@ -1,4 +1,4 @@
-"""docs/streams-rules.md: complete, and true about code and tests."""
+"""docs/internals/streams-rules.md: complete, and true about code and tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 HERE = Path(__file__).parent
-TEXT = (HERE.parents[1] / "docs" / "streams-rules.md").read_text(encoding="utf-8")
+TEXT = (HERE.parents[1] / "docs" / "internals" / "streams-rules.md").read_text(encoding="utf-8")
 RULES = [line for line in TEXT.splitlines() if re.match(r"\| \d+ \|", line)]
 CODE = re.compile(r"`([a-z]+)\.(\w+)`")
 

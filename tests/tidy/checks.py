@@ -20,7 +20,8 @@ REGISTRY_HOST = re.compile(
     r"|c[r]ates\.io|p[r]oxy\.golang|d[e]b\.debian)\b"
 )
 
-# docs/rules.md numbers Kafka's behaviour: C and K coordinators, L clients, A assignors, B bugs.
+# docs/internals/rules.md numbers Kafka's behaviour: C and K coordinators, L clients, A assignors,
+# B bugs.
 RULE_ID = re.compile(r"\b[CKLAB]\d{1,2}\b")
 RULES_LINK = re.compile(r"\[[^\]]*\]\([^)]*rules\.md[^)]*\)")
 

@@ -61,7 +61,7 @@ GOOD: list[tuple[Check, str]] = [
     (checks.evasive_tests, "await asyncio.sleep(0)\nevent.wait(5)"),
     (checks.machine_paths, "GET /working/root, {host}/tmp/x, src/root/x"),
     (checks.registry_hosts, "from PyPI and Maven Central"),
-    (checks.unlinked_rule_ids, "as [rule C12](docs/rules.md#c12) demands, see S3"),
+    (checks.unlinked_rule_ids, "as [rule C12](docs/internals/rules.md#c12) demands, see S3"),
     (checks.repeated_changes, "- Faster.\n- Safer."),
     (checks.misnamed_fragment, "arrow-kernel.added.md"),
 ]

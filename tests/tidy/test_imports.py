@@ -95,7 +95,7 @@ def test_every_public_name_is_there_and_none_is_that_of_a_submodule(name: str) -
 
 def names_in_pages() -> set[str]:
     root = Path(__file__).parents[2]
-    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
     return {
         name
         for page in pages

@@ -65,7 +65,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
         group_initial_rebalance_delay_ms: How long a new group waits for more members (KIP-134).
             Kafka's default of 3000 suits production; here it would only make tests slow.
         group_max_size: Maximum number of members of a group.
-        protocols: The served group protocols; "draft" is for study, see docs/draft.md.
+        protocols: The served group protocols; "draft" is for study, see docs/internals/draft.md.
         draft_assignor: The assignor of draft groups: "range" or "roundrobin".
         offset_metadata_max_bytes: Longest metadata of a committed offset.
         group_consumer_session_timeout_ms: How long a member of a consumer group may be silent;

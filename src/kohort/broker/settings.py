@@ -114,8 +114,8 @@ class BrokerSettings(TypedDict, total=False):
     """Maximum number of members of a group. Default: 2_147_483_647."""
 
     protocols: tuple[str, ...]
-    """The served group protocols; "draft" is for study, see docs/draft.md. Default: ("classic",
-    "consumer").
+    """The served group protocols; "draft" is for study, see docs/internals/draft.md. Default:
+    ("classic", "consumer").
     """
 
     draft_assignor: str

@@ -71,7 +71,7 @@ class Row(Struct, Generic[S, D], frozen=True):
         handler: Changes the decision.
         to: The states it may end in; empty: the state stays.
         guard: Whether the row applies; None: always. The first row that applies is taken.
-        rule: The rules it follows, by their ids (docs/rules.md) or KIPs.
+        rule: The rules it follows, by their ids (docs/internals/rules.md) or KIPs.
         again: Whether the state that the row ended in then handles the trigger too.
         refuses: Whether the guard returns an error for the row to answer with; see `refuse`.
     """

@@ -1,4 +1,4 @@
-"""Consumers of the draft protocol together in a group (docs/draft.md)."""
+"""Consumers of the draft protocol together in a group (docs/internals/draft.md)."""
 
 from __future__ import annotations
 

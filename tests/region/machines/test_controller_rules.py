@@ -1,4 +1,4 @@
-"""The controller of the original, by the numbers RC1 to RC15 of docs/region-rules.md."""
+"""The controller of the original, by the numbers RC1 to RC15 of docs/internals/region-rules.md."""
 
 from __future__ import annotations
 

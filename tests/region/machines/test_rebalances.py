@@ -1,4 +1,4 @@
-"""Partitions that are revoked and assigned: numbers 34, 35 and 46 of docs/region-rules.md."""
+"""Revoked and assigned partitions: numbers 34, 35 and 46 of docs/internals/region-rules.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The behaviours of the original, by the numbers of docs/region-rules.md."""
+"""The behaviours of the original, by the numbers of docs/internals/region-rules.md."""
 
 from __future__ import annotations
 

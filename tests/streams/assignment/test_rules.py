@@ -1,4 +1,4 @@
-"""The rules of the draft of KIP-429, by the numbers of docs/streams-rules.md."""
+"""The rules of the draft of KIP-429, by the numbers of docs/internals/streams-rules.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 8 of docs/streams-rules.md: where standbys are."""
+"""Rule 8 of docs/internals/streams-rules.md: where standbys are."""
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
         group_id: The group to join and to commit offsets to.
         group_instance_id: Id of a static member (KIP-345).
         group_protocol: "classic", or "consumer" for the protocol of KIP-848, in which the broker
-            assigns; "draft" is for study (docs/draft.md) and needs a Kohort broker that serves it.
+            assigns; "draft" is for study (docs/internals/draft.md) and needs a Kohort broker that
+            serves it.
         group_remote_assignor: With "consumer": the broker's assignor to request, "uniform" or
             "range"; None leaves the choice to the broker.
         group_local_assignors: With "consumer": assignors that this client can run itself, in order

@@ -188,7 +188,8 @@ class ConsumerSettings(ClientSettings, total=False):
 
     group_protocol: Literal["classic", "consumer", "draft"]
     """"classic", or "consumer" for the protocol of KIP-848, in which the broker assigns; "draft" is
-    for study (docs/draft.md) and needs a Kohort broker that serves it. Default: "classic".
+    for study (docs/internals/draft.md) and needs a Kohort broker that serves it. Default:
+    "classic".
     """
 
     group_remote_assignor: str | None

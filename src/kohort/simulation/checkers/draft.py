@@ -1,4 +1,4 @@
-"""The draft protocol (docs/draft.md): S2, S3, S5, S7, S14 and S15."""
+"""The draft protocol (docs/internals/draft.md): S2, S3, S5, S7, S14 and S15."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The draft protocol, step by step (docs/draft.md): answers and expired deadlines.
+"""The draft protocol, step by step (docs/internals/draft.md): answers and expired deadlines.
 
 As for the classic protocol, the expected answer is derived from the request and the group before
 it, independently of the table under test.

@@ -1,6 +1,6 @@
 """The rules of a region, checked from outside: the sink, the log's bytes, time.
 
-None of them uses the fold. Their names are in docs/region-rules.md.
+None of them uses the fold. Their names are in docs/internals/region-rules.md.
 """
 
 from __future__ import annotations

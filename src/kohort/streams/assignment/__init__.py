@@ -3,7 +3,7 @@
 A stateful task moves only after its new member has learned the state (the draft of KIP-429,
 KIP-441). Two functions decide: an *assignor* computes the final place of each task, a *refiner*
 decides which tasks to grant now and which member learns which task meanwhile. All their input is in
-the members' user data, so any member can lead. docs/streams-rules.md lists the rules.
+the members' user data, so any member can lead. docs/internals/streams-rules.md lists the rules.
 
 | module | content |
 |---|---|

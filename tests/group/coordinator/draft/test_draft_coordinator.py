@@ -1,4 +1,4 @@
-"""The coordinator of the draft protocol: its design, paragraph by paragraph (docs/draft.md)."""
+"""The coordinator of the draft protocol, paragraph by paragraph (docs/internals/draft.md)."""
 
 from __future__ import annotations
 

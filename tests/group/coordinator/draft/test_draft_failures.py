@@ -1,4 +1,4 @@
-"""Draft groups when a part dies, a topic grows, or protocols mix (docs/draft.md)."""
+"""Draft groups when a part dies, a topic grows, or protocols mix (docs/internals/draft.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A draft consumer and responses that come late or at a bad moment (docs/draft.md)."""
+"""A draft consumer and responses that come late or at a bad moment (docs/internals/draft.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer of the draft protocol, state by state, and in a group (docs/draft.md)."""
+"""The consumer of the draft protocol, state by state, and in a group (docs/internals/draft.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The coordinator's half of the draft protocol: every event that can happen to a group.
 
-The rules D1 to D16 are in docs/draft.md. Down, Catch-up and Ready, which the design draws in the
-same picture, are the states of the shard: `kohort.group.coordinator.lifecycle`.
+The rules D1 to D16 are in docs/internals/draft.md. Down, Catch-up and Ready, which the design draws
+in the same picture, are the states of the shard: `kohort.group.coordinator.lifecycle`.
 """
 
 from __future__ import annotations

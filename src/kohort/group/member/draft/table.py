@@ -1,6 +1,6 @@
 """The consumer's half of the draft protocol: every event that can happen to a consumer.
 
-The rules D1 to D25 are in docs/draft.md.
+The rules D1 to D25 are in docs/internals/draft.md.
 """
 
 from __future__ import annotations
