@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kohort.broker import EmbeddedBroker
     from kohort.client import (
         AdminClient,
+        AsyncAdminClient,
         AsyncConsumer,
         AsyncProducer,
         Consumer,
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdminClient",
+    "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
     "Consumer",
@@ -70,6 +72,7 @@ __getattr__ = importer(
     | dict.fromkeys(
         [
             "AdminClient",
+            "AsyncAdminClient",
             "AsyncConsumer",
             "AsyncProducer",
             "Consumer",

@@ -13,25 +13,26 @@ BOTH_CONSUMERS = """
     end_offsets enforce_rebalance from_config generation_id group_metadata highwater member_id
     metrics offsets_for_times partitions_for_topic pause paused poll poll_arrow poll_membership
     position positions resume seek seek_to_beginning seek_to_end store_offsets subscribe
-    subscription topic_metadata topics unsubscribe wakeup
+    subscription topic_metadata topics unsubscribe wakeup why_out
 """
 BOTH_PRODUCERS = """
     abort_transaction begin_transaction client_id close commit_transaction flush from_config
-    init_transactions metrics send send_arrow send_offsets_to_transaction transaction
+    init_transactions is_in_transaction metrics send send_arrow send_offsets_to_transaction
+    transaction
 """
 BOTH_ADMINS = """
-    alter_configs alter_group_offsets client_id close create_acls create_partitions create_topics
-    delete_acls delete_group_offsets delete_groups delete_records delete_topics describe_acls
-    describe_cluster describe_configs describe_groups describe_topics from_config
+    alter_configs alter_group_offsets client_id close committed create_acls create_partitions
+    create_topics delete_acls delete_group_offsets delete_groups delete_records delete_topics
+    describe_acls describe_cluster describe_configs describe_groups describe_topics from_config
     list_group_offsets list_groups list_offsets list_topics metrics remove_group_members
     reset_group_offsets
 """
 NAMES = {
-    "Consumer": BOTH_CONSUMERS + "why_out",
-    "AsyncConsumer": BOTH_CONSUMERS + "config is_closed",
+    "Consumer": BOTH_CONSUMERS,
+    "AsyncConsumer": BOTH_CONSUMERS,
     "Producer": BOTH_PRODUCERS,
-    "AsyncProducer": BOTH_PRODUCERS + "is_in_transaction",
-    "AdminClient": BOTH_ADMINS + "committed",
+    "AsyncProducer": BOTH_PRODUCERS,
+    "AdminClient": BOTH_ADMINS,
     "AsyncAdminClient": BOTH_ADMINS,
 }
 

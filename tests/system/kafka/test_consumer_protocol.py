@@ -188,14 +188,14 @@ async def heartbeat(
     kafka: RealKafka, consumer: AsyncConsumer, epoch: int, version: int = 1, member_id: str = ""
 ) -> int:
     """Send a heartbeat in a member's name; return the error code."""
-    assert consumer.config.group_id is not None
+    group = consumer.group_metadata().group_id
     cluster = Cluster(ClientConfig(bootstrap_servers=kafka.bootstrap_servers))
     try:
-        coordinator = Coordinator(cluster, consumer.config.group_id)
+        coordinator = Coordinator(cluster, group)
         await coordinator.find()
         assert coordinator._node_id is not None
         request = ConsumerGroupHeartbeatRequest(
-            group_id=consumer.config.group_id,
+            group_id=group,
             member_id=member_id or consumer.member_id,
             member_epoch=epoch,
             rebalance_timeout_ms=1_000 if epoch == 0 else -1,

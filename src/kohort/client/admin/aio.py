@@ -242,6 +242,11 @@ class AsyncAdminClient(AsyncFacade):
         wanted = None if partitions is None else arguments.partitions(partitions)
         return await self._core.list_group_offsets(self._group(group_id), wanted, self._deadline())
 
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offsets of the group named by the setting `group_id`."""
+        found = await self.list_group_offsets(None, partitions)
+        return {partition: stored.offset for partition, stored in found.items()}
+
     async def alter_group_offsets(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],

@@ -340,8 +340,8 @@ class AdminClient(BlockingFacade):
         Args:
             partitions: The partitions.
         """
-        found = self.list_group_offsets(None, partitions)
-        return {partition: stored.offset for partition, stored in found.items()}
+        wanted = arguments.partitions(partitions)
+        return self._open.run(lambda: self._async.committed(wanted))
 
     def alter_group_offsets(
         self,

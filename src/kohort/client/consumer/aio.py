@@ -96,16 +96,6 @@ class AsyncConsumer(AsyncGroupCalls):
     ) -> None:
         await self._internals.close(DIRECT, self._last.undone(kind, in_with=True))
 
-    @property
-    def config(self) -> ConsumerConfig:
-        """The settings."""
-        return self._config
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._internals.is_closed
-
     # ------------------------------------------------------------------------ what to read
 
     def subscribe(

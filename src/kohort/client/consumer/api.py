@@ -74,7 +74,7 @@ class Consumer(GroupCalls):
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         self._async = AsyncConsumer(*topics, **settings)
         super().__init__("kohort-consumer", internals_of(self._async))
-        self._config = self._async.config
+        self._config = internals_of(self._async).config
         self._pollers: dict[str, list[int]] = {}
         self._core: ConsumerCore | None = None
         self._poll_due = 0.0

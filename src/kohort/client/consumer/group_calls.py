@@ -42,6 +42,12 @@ class AsyncGroupCalls(AsyncPositions):
         membership = self._membership
         return membership.member.generation_id if membership else -1
 
+    @property
+    def why_out(self) -> str:
+        """Why the member is out of its group without having left; empty when it is not."""
+        membership = self._membership
+        return membership.why_out() if membership else ""
+
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Trigger a rebalance of the group, at the next poll (KIP-568).
 
@@ -133,8 +139,7 @@ class GroupCalls(BlockingFacade):
     @property
     def why_out(self) -> str:
         """Why the member is out of its group without having left; empty when it is not."""
-        membership = self._internals.core.membership
-        return membership.why_out() if membership else ""
+        return self._async.why_out
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Trigger a rebalance of the group (KIP-568); see `AsyncConsumer.enforce_rebalance`."""

@@ -271,6 +271,11 @@ class Producer(BlockingFacade):
                     note_not_aborted(error, trouble)
             raise
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._async.is_in_transaction
+
     def _transact(self, make: Callable[[], Coroutine[object, object, None]]) -> None:
         if self._config.transactional_id is not None and self._sender is None:
             self._start()
