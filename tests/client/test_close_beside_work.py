@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kohort import AdminClient, AsyncConsumer, Consumer
+from kohort.client.consumer.poll_waiter import PollWaiter
 from tests.broker.processes import eventually
 from tests.client.consumer.reading_cases import COUNT
 from tests.client.loops import on_a_loop
@@ -158,6 +159,37 @@ def test_a_poll_that_waits_has_handed_out_nothing_new(
         worker.result()
     finally:
         worker.end()
+    assert committed(bootstrap, group, topic) == COUNT
+
+
+@pytest.mark.parametrize("end", ["with", "close", "unsubscribe"])
+def test_an_exception_in_a_waiting_poll_leaves_what_earlier_polls_returned(
+    bootstrap: str, topic: str, group: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler raises before the poll has asked the loop for more."""
+
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def interrupted(consumer: Consumer) -> None:
+        read = 0
+        while read < COUNT:
+            read += batch_of(consumer)
+        with monkeypatch.context() as context:
+            context.setattr(PollWaiter, "wait", press)
+            consumer.poll(600_000)
+
+    consumer = Consumer(topic, **settings(bootstrap, group))
+    with pytest.raises(KeyboardInterrupt):
+        if end == "with":
+            with consumer:
+                interrupted(consumer)
+        else:
+            try:
+                interrupted(consumer)
+            finally:
+                getattr(consumer, end)()
+    consumer.close()
     assert committed(bootstrap, group, topic) == COUNT
 
 

@@ -64,12 +64,15 @@ class LastThread:
             kind: Type of the exception with which a `with` block ends.
             in_with: Whether a `with` block ends, so that `kind` tells all about exceptions.
         """
-        failed = _failed(kind, in_with)
-        return failed or partial(self._undone, get_ident())
+        return partial(self._undone, get_ident(), _failed(kind, in_with))
 
-    def _undone(self, caller: int) -> str | None:
+    def _undone(self, caller: int, failed: Undone | None) -> str | None:
         ident = self.ident
-        if ident is None or ident == caller or ident not in sys._current_frames():  # noqa: SLF001  # as in lifecycle
+        if ident is None:  # an interrupted poll had asked for more records
+            return None
+        if failed is not None:
+            return failed()
+        if ident == caller or ident not in sys._current_frames():  # noqa: SLF001  # as in lifecycle
             return None
         return "another thread polled last and may still be working"
 
