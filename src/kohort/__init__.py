@@ -66,20 +66,22 @@ __all__ = [
     "__version__",
 ]
 
-__getattr__ = importer(
-    __name__,
-    {"EmbeddedBroker": "kohort.broker"}
-    | dict.fromkeys(
-        [
-            "AdminClient",
-            "AsyncAdminClient",
-            "AsyncConsumer",
-            "AsyncProducer",
-            "Consumer",
-            "ConsumerRecord",
-            "Producer",
-            "RebalanceListener",
-        ],
-        "kohort.client",
-    ),
-)
+if not TYPE_CHECKING:  # a checker reads the imports above, and reports other names
+    __getattr__, __dir__ = importer(
+        __name__,
+        __all__,
+        {"EmbeddedBroker": "kohort.broker"}
+        | dict.fromkeys(
+            [
+                "AdminClient",
+                "AsyncAdminClient",
+                "AsyncConsumer",
+                "AsyncProducer",
+                "Consumer",
+                "ConsumerRecord",
+                "Producer",
+                "RebalanceListener",
+            ],
+            "kohort.client",
+        ),
+    )

@@ -8,21 +8,23 @@ the import of the submodule would take its place.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 
 
 def importer(
     package: str,
+    public: Collection[str],
     homes: Mapping[str, str],
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Callable[[str], object]:
-    """Return a package's `__getattr__` (PEP 562).
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return a package's `__getattr__` and `__dir__` (PEP 562).
 
     Args:
         package: Its name.
-        homes: The module of each public name; a module of the package itself begins with a dot.
+        public: Its public names (`__all__`), which completion offers, with its loaded subpackages.
+        homes: The module of each lazy name; a module of the package itself begins with a dot.
         around: Makes a context for each import, for example one that explains missing packages.
     """
 
@@ -35,4 +37,9 @@ def importer(
         setattr(sys.modules[package], name, value)
         return value
 
-    return load
+    def names() -> list[str]:
+        known = vars(sys.modules[package]).items()
+        also = {name for name, value in known if name[:2] == "__" or hasattr(value, "__path__")}
+        return sorted({*public, *also})
+
+    return load, names

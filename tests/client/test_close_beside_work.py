@@ -179,16 +179,18 @@ def test_an_exception_in_a_waiting_poll_leaves_what_earlier_polls_returned(
             context.setattr(PollWaiter, "wait", press)
             consumer.poll(600_000)
 
-    consumer = Consumer(topic, **settings(bootstrap, group))
-    with pytest.raises(KeyboardInterrupt):
+    def ended(consumer: Consumer) -> None:
         if end == "with":
             with consumer:
                 interrupted(consumer)
-        else:
-            try:
-                interrupted(consumer)
-            finally:
-                getattr(consumer, end)()
+        try:
+            interrupted(consumer)
+        finally:
+            getattr(consumer, end)()
+
+    consumer = Consumer(topic, **settings(bootstrap, group))
+    with pytest.raises(KeyboardInterrupt):
+        ended(consumer)
     consumer.close()
     assert committed(bootstrap, group, topic) == COUNT
 

@@ -31,7 +31,7 @@ from tests.broker.peer import Peer
 ROOT = Path(__file__).parents[2]
 SOURCE = f"{ROOT / 'src' / 'kohort'}/"
 PAGE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
-STEP = re.compile(r"^\| \d+ \| `[\w.]+` \| `([\w/.]+\.py)` \|", re.MULTILINE)
+STEP = re.compile(r"^\| \d+ \| `([\w.]+)` \| `([\w/.]+\.py)` \|", re.MULTILINE)
 # The threads on which the loops of a client and of a broker run.
 THREADS = {"client/blocking/loop_thread.py", "broker/background.py"}
 MOST_FILES = 12
@@ -39,11 +39,11 @@ PARTITIONS = 4
 
 
 class Passed:
-    """The files on the stacks of some functions, while recording."""
+    """The files and functions on the stacks of some functions, while recording."""
 
     def __init__(self, functions: Sequence[tuple[str, str]]) -> None:
         self.reached: set[tuple[str, str]] = set()
-        self.files: set[str] = set()
+        self.passed: set[tuple[str, str]] = set()
         self._names = {name for _, name in functions}
         self._functions = set(functions)
         self._is_recording = False
@@ -72,18 +72,26 @@ class Passed:
             function = (frame.f_code.co_filename.removeprefix(SOURCE), frame.f_code.co_qualname)
             if function in self._functions:
                 self.reached.add(function)
-                self.files |= set(_files_on_the_stack(frame)) - THREADS
+                self.passed |= set(_on_the_stack(frame))
+
+    def check(self, title: str) -> None:
+        """Check that the page has these files, each with a function that was on a stack."""
+        steps = steps_of_trip(title)
+        assert sorted({file for file, _ in self.passed}) == sorted(file for _, file in steps)
+        outer = {(name.split(".<locals>")[0], file) for file, name in self.passed}
+        assert [step for step in steps if step not in outer] == []
 
 
-def _files_on_the_stack(frame: FrameType | None) -> Iterator[str]:
+def _on_the_stack(frame: FrameType | None) -> Iterator[tuple[str, str]]:
     while frame is not None:
-        if frame.f_code.co_filename.startswith(SOURCE):
-            yield frame.f_code.co_filename.removeprefix(SOURCE)
+        file = frame.f_code.co_filename.removeprefix(SOURCE)
+        if file != frame.f_code.co_filename and file not in THREADS:
+            yield file, frame.f_code.co_qualname
         frame = frame.f_back
 
 
-def files_of_trip(title: str) -> list[str]:
-    """The files in the page's table of a trip."""
+def steps_of_trip(title: str) -> list[tuple[str, str]]:
+    """The functions and files in the page's table of a trip."""
     trip = PAGE.split(f"### {title}\n")[1].split("\n### ")[0]
     return STEP.findall(trip)
 
@@ -92,7 +100,7 @@ def files_of_trip(title: str) -> list[str]:
     "title", ["One heartbeat", "One fetched record", "One cooperative revocation"]
 )
 def test_a_trip_passes_few_files(title: str) -> None:
-    files = files_of_trip(title)
+    files = [file for _, file in steps_of_trip(title)]
     assert len(files) == len(set(files))
     assert 0 < len(files) <= MOST_FILES
 
@@ -105,7 +113,7 @@ def test_a_heartbeat_passes_the_files_of_the_page() -> None:
         with passed.recording():
             assert peer.ask(heartbeat, 4).error_code == 0
     assert passed.reached == {decision}
-    assert sorted(passed.files) == sorted(files_of_trip("One heartbeat"))
+    passed.check("One heartbeat")
 
 
 def _stable_member(peer: Peer) -> HeartbeatRequest:
@@ -148,7 +156,7 @@ def test_a_record_passes_the_files_of_the_page() -> None:
         with _consumer(broker) as consumer, passed.recording():
             assert _read(consumer, PARTITIONS)
     assert passed.reached == set(stations)
-    assert sorted(passed.files) == sorted(files_of_trip("One fetched record"))
+    passed.check("One fetched record")
 
 
 def test_a_revocation_passes_the_files_of_the_page() -> None:
@@ -171,7 +179,7 @@ def test_a_revocation_passes_the_files_of_the_page() -> None:
                     first.poll(50)
                     second.poll(50)
     assert passed.reached == set(stations)
-    assert sorted(passed.files) == sorted(files_of_trip("One cooperative revocation"))
+    passed.check("One cooperative revocation")
 
 
 def _produce(broker: EmbeddedBroker) -> None:

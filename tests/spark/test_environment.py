@@ -18,7 +18,15 @@ from pyspark import SparkContext
 
 from kohort.client.config.security import ALIASES, SECRETS
 from kohort.region import DeltaSink
-from kohort.spark import DeltaAppend, KohortDataSource, configure, region_sink, session_config
+from kohort.spark import (
+    DeltaAppend,
+    KohortDataSource,
+    ListeningError,
+    configure,
+    install,
+    region_sink,
+    session_config,
+)
 
 PROGRAM = """
 import logging
@@ -126,3 +134,43 @@ def test_a_running_context_gets_the_interpreter(
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
     configure()
     assert context.pythonExec == then
+
+
+def test_another_interpreter_of_this_machine_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other, same = tmp_path / "other", Path(sys.executable).parent / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    for chosen in (sys.executable, same, "/only/on/executors/python"):
+        monkeypatch.setenv("PYSPARK_PYTHON", str(chosen))
+        configure()
+    assert caplog.messages == []
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    configure()
+    configure()
+    (line,) = caplog.messages
+    assert f"PYSPARK_PYTHON is {other}" in line
+    assert sys.executable in line
+
+
+@pytest.mark.usefixtures("other_python")
+def test_a_late_call_says_what_a_running_jvm_keeps(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = SimpleNamespace(getInputArguments=lambda: ["-Xmx1g", "-Dmine=1"])
+    factory = SimpleNamespace(getRuntimeMXBean=lambda: runtime)
+    management = SimpleNamespace(ManagementFactory=factory)
+    java = SimpleNamespace(lang=SimpleNamespace(management=management))
+    monkeypatch.setattr(SparkContext, "_jvm", SimpleNamespace(java=java))
+    configure()
+    session_config(extra_java_options="-Dmine=1")
+    late, options = caplog.messages
+    assert "Register the source: spark.dataSource.register(" in late
+    assert "without -Xss8m, and" in options
+
+
+def test_install_names_a_missing_session() -> None:
+    none: Any = None
+    with pytest.raises(ListeningError, match="got None: this thread has no active session"):
+        install(none)

@@ -93,6 +93,18 @@ def test_every_public_name_is_there_and_none_is_that_of_a_submodule(name: str) -
     assert submodules.intersection(public) == set()
 
 
+@pytest.mark.parametrize("name", ["kohort", "kohort.client", "kohort.spark", "kohort.streams"])
+def test_completion_offers_the_public_names_before_their_first_use(name: str) -> None:
+    program = f"import {name}; print(*dir({name}), sep='\\n')"
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    names = {each for each in printed.split() if not each.startswith("__")}
+    package = importlib.import_module(name)
+    submodules = {each.name for each in pkgutil.iter_modules(package.__path__)}
+    assert names - submodules == set(package.__all__) - {"__version__"}
+
+
 def names_in_pages() -> set[str]:
     root = Path(__file__).parents[2]
     pages = [root / "README.md", *(root / "docs").rglob("*.md")]

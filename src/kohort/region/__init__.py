@@ -79,4 +79,5 @@ _HOMES = {
     "read_directory": "kohort.region.sinks.directory",
     "KeyedState": "kohort.region.states",
 }
-__getattr__ = importer(__name__, _HOMES)
+if not TYPE_CHECKING:  # a checker reads the imports above, and reports other names
+    __getattr__, __dir__ = importer(__name__, __all__, _HOMES)

@@ -47,24 +47,26 @@ __all__ = [
     "session_config",
 ]
 
-__getattr__ = importer(
-    __name__,
-    {
-        "AppendReport": "kohort.delta.append",
-        "CheckpointError": ".checkpoint.log",
-        "DeltaAppend": ".writer.delta",
-        "DeltaAppendError": "kohort.delta.positions",
-        "DrainError": ".completion.drain",
-        "KohortDataSource": ".source.datasource",
-        "ListenerHandle": ".completion.listener",
-        "ListeningError": ".completion.listener",
-        "SinkError": ".completion.sinks",
-        "SourceProgress": ".completion.progress",
-        "append": ".writer.append",
-        "drain": ".completion.drain",
-        "install": ".completion.listener",
-        "progress": ".completion.progress",
-        "region_sink": ".region.sink",
-    },
-    partial(needed_by, "kohort.spark"),
-)
+if not TYPE_CHECKING:  # a checker reads the imports above, and reports other names
+    __getattr__, __dir__ = importer(
+        __name__,
+        __all__,
+        {
+            "AppendReport": "kohort.delta.append",
+            "CheckpointError": ".checkpoint.log",
+            "DeltaAppend": ".writer.delta",
+            "DeltaAppendError": "kohort.delta.positions",
+            "DrainError": ".completion.drain",
+            "KohortDataSource": ".source.datasource",
+            "ListenerHandle": ".completion.listener",
+            "ListeningError": ".completion.listener",
+            "SinkError": ".completion.sinks",
+            "SourceProgress": ".completion.progress",
+            "append": ".writer.append",
+            "drain": ".completion.drain",
+            "install": ".completion.listener",
+            "progress": ".completion.progress",
+            "region_sink": ".region.sink",
+        },
+        partial(needed_by, "kohort.spark"),
+    )

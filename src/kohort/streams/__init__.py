@@ -29,16 +29,19 @@ __all__ = [
     "StreamsError",
 ]
 
-__getattr__ = importer(
-    __name__,
-    {
-        "App": "kohort.streams.app.api",
-        "StreamSettings": "kohort.streams.settings",
-        "WindowedKey": "kohort.streams.app.windows",
-    }
-    | dict.fromkeys(["JSON", "Serde"], "kohort.streams.app.serdes")
-    | dict.fromkeys(["Stream", "Table"], "kohort.streams.app.dsl")
-    | dict.fromkeys(
-        ["BuildError", "RecordFailedError", "StateError", "StreamsError"], "kohort.streams.errors"
-    ),
-)
+if not TYPE_CHECKING:  # a checker reads the imports above, and reports other names
+    __getattr__, __dir__ = importer(
+        __name__,
+        __all__,
+        {
+            "App": "kohort.streams.app.api",
+            "StreamSettings": "kohort.streams.settings",
+            "WindowedKey": "kohort.streams.app.windows",
+        }
+        | dict.fromkeys(["JSON", "Serde"], "kohort.streams.app.serdes")
+        | dict.fromkeys(["Stream", "Table"], "kohort.streams.app.dsl")
+        | dict.fromkeys(
+            ["BuildError", "RecordFailedError", "StateError", "StreamsError"],
+            "kohort.streams.errors",
+        ),
+    )

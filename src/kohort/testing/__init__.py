@@ -29,16 +29,18 @@ __all__ = [
     "simulate",
 ]
 
-__getattr__ = importer(
-    __name__,
-    {
-        "AsyncKafkaHarness": ".async_harness",
-        "HarnessError": ".harness_clients",
-        "KafkaHarness": ".harness",
-        "KafkaProcess": ".process",
-        "NotSimulatedError": ".positions",
-        "SimulatedConsumer": ".consumer",
-        "SimulationFailedError": ".simulated",
-        "simulate": ".simulated",
-    },
-)
+if not TYPE_CHECKING:  # a checker reads the imports above, and reports other names
+    __getattr__, __dir__ = importer(
+        __name__,
+        __all__,
+        {
+            "AsyncKafkaHarness": ".async_harness",
+            "HarnessError": ".harness_clients",
+            "KafkaHarness": ".harness",
+            "KafkaProcess": ".process",
+            "NotSimulatedError": ".positions",
+            "SimulatedConsumer": ".consumer",
+            "SimulationFailedError": ".simulated",
+            "simulate": ".simulated",
+        },
+    )

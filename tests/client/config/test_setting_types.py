@@ -38,7 +38,7 @@ Consumer.from_config({"group.id": "g"})
 EmbeddedBroker(num_partitions=3)
 """
 
-# Each contains one mistake.
+# Each contains one mistake; the last two import a name that does not exist.
 BAD = [
     f"{name}({setting})"
     for name, settings in {
@@ -51,7 +51,7 @@ BAD = [
         "EmbeddedBroker": ("partitions=3", "port='9092'"),
     }.items()
     for setting in settings
-]
+] + ["from kohort import Consumr", "from kohort.client import NewTopics"]
 
 
 def test_the_modules_are_what_the_configurations_say() -> None:

@@ -90,3 +90,25 @@ def test_the_source_runs_with_the_interpreter_of_the_program(
     assert done.returncode == 0, done.stderr[-5000:]
     assert "read ['value 0', 'value 1', 'value 2']" in done.stdout
     assert "then 4" in done.stdout
+
+
+AGAIN = """
+import kohort.spark
+session().stop()
+before = kohort.spark.session_config()
+print(before["spark.driver.extraJavaOptions"])
+"""
+
+
+def test_a_session_config_after_a_session_says_that_the_jvm_stays(
+    environment: dict[str, str],
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION + AGAIN],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "-Xss8m"
+    assert "Spark's JVM already runs in this process, without -Xss8m" in done.stderr

@@ -42,19 +42,21 @@ __all__ = [
     "Unload",
 ]
 
-__getattr__ = importer(
-    __name__,
-    {
-        "CoordinatorConfig": ".config",
-        "JobDone": ".events",
-        "RequestArrived": ".events",
-        "Shard": ".shard",
-        "ShardEvent": ".events",
-        "Tick": ".events",
-        "TopicView": ".topics",
-        "TopicsChanged": ".events",
-        "TopicsDeleted": ".events",
-        "TopicsImage": ".topics",
-        "Unload": ".events",
-    },
-)
+if not TYPE_CHECKING:  # a checker reads the imports above, and reports other names
+    __getattr__, __dir__ = importer(
+        __name__,
+        __all__,
+        {
+            "CoordinatorConfig": ".config",
+            "JobDone": ".events",
+            "RequestArrived": ".events",
+            "Shard": ".shard",
+            "ShardEvent": ".events",
+            "Tick": ".events",
+            "TopicView": ".topics",
+            "TopicsChanged": ".events",
+            "TopicsDeleted": ".events",
+            "TopicsImage": ".topics",
+            "Unload": ".events",
+        },
+    )

@@ -35,7 +35,12 @@ from kohort.spark.completion.lag import QueryStates
 from kohort.spark.completion.metrics import Exporter, MetricsError
 from kohort.spark.completion.progress import SourceReport, source_reports
 from kohort.spark.completion.sink_watch import SinkWatch, Verdict, checkpoint_of
-from kohort.spark.environment import SparkVersionError, check_spark, configure, log_like_spark
+from kohort.spark.environment import (
+    SparkVersionError,
+    check_spark,
+    log_like_spark,
+    use_this_interpreter,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,7 +199,7 @@ def install(
     """
     check_spark()
     _refuse_connect(spark)
-    configure()
+    use_this_interpreter()
     log_like_spark()
     session = _session_id(spark)
     if session not in _installed:
@@ -252,6 +257,11 @@ def _session_id(spark: SparkSession) -> str:
 
 
 def _refuse_connect(spark: SparkSession) -> None:
+    if spark is None:
+        raise ListeningError(
+            "kohort.spark.install needs a session, and got None: this thread has no active session."
+            " Pass the one that your program created"
+        )
     if not hasattr(spark, "_jsparkSession"):
         raise ListeningError(
             "kohort.spark.install needs a session in the driver's own process: a listener of Spark "

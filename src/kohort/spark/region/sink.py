@@ -17,7 +17,7 @@ from kohort.region.errors import RegionOrderError, RegionQueryError
 from kohort.spark.checkpoint.batch_ids import offsets_of, running_query
 from kohort.spark.checkpoint.manifest import Manifest, ManifestError
 from kohort.spark.completion.control import application_of_this_process
-from kohort.spark.environment import configure
+from kohort.spark.environment import use_this_interpreter
 from kohort.spark.region.ipc import HandOver, OpenBatch, watch_end
 from kohort.spark.region.task import KEYS, Function, RegionReport, region_task
 from kohort.spark.writer.delta import run_task
@@ -55,7 +55,7 @@ def region_sink(sink: SharedSink, function: Function | None = None) -> RegionBat
             f"{type(sink).__name__} cannot be written to by the tasks of a query: use DeltaSink or "
             "ParquetDirectory"
         )
-    configure()
+    use_this_interpreter()
     return RegionBatches(sink, function)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kohort.spark.environment import check_spark, configure
+from kohort.spark.environment import check_spark, use_this_interpreter
 
 try:
     from pyspark.sql.datasource import (
@@ -67,7 +67,7 @@ class KohortDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name to pass to `format()`; Spark calls this first at registration."""
-        configure()  # before Spark stores the interpreter that runs the source
+        use_this_interpreter()  # before Spark stores the interpreter that runs the source
         return "kohort"
 
     def __init__(self, options: dict[str, str]) -> None:

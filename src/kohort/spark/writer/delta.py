@@ -13,7 +13,7 @@ from kohort.delta.columns import check_types
 from kohort.delta.parquet import ArrowTask
 from kohort.delta.positions import DeltaAppendError
 from kohort.delta.reports import TaskReport
-from kohort.spark.environment import configure
+from kohort.spark.environment import use_this_interpreter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ class DeltaAppend(TableAppend):
         from kohort.spark.completion.listener import install_where_possible, present_session
 
         super().__init__(table, group_id, **options)
-        configure()
+        use_this_interpreter()
         install_where_possible(present_session())
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
