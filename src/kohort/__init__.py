@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 
 from kohort.errors import (
     AbortableTransactionError,
+    AuthenticationError,
+    BrokerUnavailableError,
+    CommitFailedError,
     ConfigError,
     KafkaError,
     KohortError,
     LocalProtocolError,
+    PartialFailureError,
     ProducerFencedError,
     ProtocolError,
     RecordDeserializationError,
     RemoteProtocolError,
+    RequestTimedOutError,
+    TlsError,
 )
 from kohort.installation import InstallationError
 from kohort.lazy import importer
@@ -54,15 +60,21 @@ __all__ = [
     "TopicPartition",
     # errors
     "AbortableTransactionError",
+    "AuthenticationError",
+    "BrokerUnavailableError",
+    "CommitFailedError",
     "ConfigError",
     "InstallationError",
     "KafkaError",
     "KohortError",
     "LocalProtocolError",
+    "PartialFailureError",
     "ProducerFencedError",
     "ProtocolError",
     "RecordDeserializationError",
     "RemoteProtocolError",
+    "RequestTimedOutError",
+    "TlsError",
     "__version__",
 ]
 

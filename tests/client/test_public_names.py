@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 
+import kohort
 import kohort.client
 
 BOTH_CONSUMERS = """
@@ -47,3 +48,15 @@ def test_a_client_has_these_public_names(client: str) -> None:
 def test_each_of_them_has_a_docstring(client: str) -> None:
     kind = getattr(kohort.client, client)
     assert [name for name in NAMES[client].split() if not inspect.getdoc(getattr(kind, name))] == []
+
+
+@pytest.mark.parametrize("client", ["Consumer", "Producer", "AdminClient"])
+def test_the_asyncio_client_takes_the_same_arguments(client: str) -> None:
+    blocking, other = getattr(kohort, client), getattr(kohort, f"Async{client}")
+    calls = [name for name in NAMES[client].split() if callable(getattr(blocking, name))]
+    assert [each for each in calls if _arguments(blocking, each) != _arguments(other, each)] == []
+
+
+def _arguments(client: type, call: str) -> list[tuple[str, object, object]]:
+    taken = inspect.signature(getattr(client, call)).parameters.values()
+    return [(each.name, each.kind, each.default) for each in taken]

@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from kohort.spark.completion.drain import DrainError, drain
     from kohort.spark.completion.listener import ListenerHandle, ListeningError, install
     from kohort.spark.completion.progress import SourceProgress, progress
-    from kohort.spark.completion.sinks import SinkError
+    from kohort.spark.completion.sinks import SinkError, check_sink
     from kohort.spark.region.sink import region_sink
     from kohort.spark.source.datasource import KohortDataSource
+    from kohort.spark.source.exclusive import ExclusiveGroupError
+    from kohort.spark.source.fetch.ranges import RangeLostError
+    from kohort.spark.source.lookup import DataLossError
+    from kohort.spark.source.position_resolver import PositionConflictError
+    from kohort.spark.source.query_state import GroupInUseError, MembershipLostError
     from kohort.spark.writer.append import append
     from kohort.spark.writer.delta import DeltaAppend
+    from kohort.spark.writer.repeated_batches import RepeatedBatchError
 
 __all__ = [
     "KohortDataSource",
@@ -39,12 +45,21 @@ __all__ = [
     "ListeningError",
     "CheckpointError",
     "SparkVersionError",
+    "check_sink",
     "SinkError",
     "SourceProgress",
     "progress",
     "region_sink",
     "configure",
     "session_config",
+    # errors of a query
+    "DataLossError",
+    "ExclusiveGroupError",
+    "GroupInUseError",
+    "MembershipLostError",
+    "PositionConflictError",
+    "RangeLostError",
+    "RepeatedBatchError",
 ]
 
 if not TYPE_CHECKING:  # a checker reads the imports above, and reports other names
@@ -61,6 +76,14 @@ if not TYPE_CHECKING:  # a checker reads the imports above, and reports other na
             "ListenerHandle": ".completion.listener",
             "ListeningError": ".completion.listener",
             "SinkError": ".completion.sinks",
+            "check_sink": ".completion.sinks",
+            "DataLossError": ".source.lookup",
+            "ExclusiveGroupError": ".source.exclusive",
+            "GroupInUseError": ".source.query_state",
+            "MembershipLostError": ".source.query_state",
+            "PositionConflictError": ".source.position_resolver",
+            "RangeLostError": ".source.fetch.ranges",
+            "RepeatedBatchError": ".writer.repeated_batches",
             "SourceProgress": ".completion.progress",
             "append": ".writer.append",
             "drain": ".completion.drain",

@@ -307,7 +307,7 @@ class AsyncAdminClient(AsyncFacade):
         if group_id is not None:
             return arguments.text(group_id, "group_id")
         if not self._config.group_id:
-            raise ConfigError("name a group, or set group_id")
+            raise ConfigError("no group is named: set group_id, or pass it to a call that takes it")
         return self._config.group_id
 
 

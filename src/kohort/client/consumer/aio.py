@@ -101,7 +101,6 @@ class AsyncConsumer(AsyncGroupCalls):
     def subscribe(
         self,
         topics: Iterable[str] = (),
-        *,
         pattern: str | re.Pattern[str] | None = None,
         listener: Listens | None = None,
     ) -> None:
