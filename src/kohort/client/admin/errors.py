@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from kohort.client.net.backoff import Deadline
 from kohort.client.net.cluster import Cluster
 from kohort.errors import (
+    MAY_BE_HIDDEN,
     BrokerUnavailableError,
     ErrorCode,
     KafkaError,
@@ -56,6 +57,8 @@ def error_of(
     if not code:
         return None
     said = told_by_server(message)
+    if not said and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        said = f"it does not exist, {MAY_BE_HIDDEN}"
     text = with_right(code, f"{name}: {said}" if said else name, needs)
     if lost is None or code not in _ALREADY:
         return KafkaError(code, text)

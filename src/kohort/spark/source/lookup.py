@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kohort.errors import (
+    MAY_BE_HIDDEN,
     BrokerUnavailableError,
     ErrorCode,
     KafkaError,
@@ -106,7 +107,8 @@ class Lookup:
             if numbers:
                 counts[topic] = len(numbers)
             elif self._options.pattern is None:  # a matching topic may have been deleted just now
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
+                text = f"{topic}: the topic does not exist, {MAY_BE_HIDDEN}"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         return counts
 
     def partitions(self, counts: Mapping[str, int]) -> frozenset[TopicPartition]:

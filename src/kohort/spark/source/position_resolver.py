@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
-from kohort.errors import ErrorCode, KafkaError, KohortError
+from kohort.errors import MAY_BE_HIDDEN, ErrorCode, KafkaError, KohortError
 from kohort.spark.checkpoint.manifest import Manifest, Range, trim
 from kohort.spark.options.source import OptionError, SourceOptions
 from kohort.spark.source.group_offsets import GroupOffsets, Topic, group_offsets
@@ -191,7 +191,8 @@ class PositionResolver:
             self._partitions = None
         self._topics = found
         if not (found or self._missing_since or self._options.pattern):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._lookup.wanted)
+            text = f"{self._lookup.wanted}: the topic does not exist, {MAY_BE_HIDDEN}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         for name, topic in before.items():
             self._compare(name, topic)
             count = found.get(name, topic).count
