@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import socket
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -39,3 +42,18 @@ async def stopped_after(turns: int, folder: Path) -> None:
         async with asyncio.timeout(DEADLINE_S):
             assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
     await stopping
+
+
+LEFT_RUNNING = """
+from kohort import EmbeddedBroker, Producer
+
+broker = EmbeddedBroker().start()
+with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+    producer.send("topic", b"value").result()
+"""
+
+
+def test_the_end_of_the_process_removes_the_temporary_folder(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", LEFT_RUNNING], env=environment, check=True)
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import weakref
@@ -304,6 +305,7 @@ class _Service:
         self._config = config
         self._listeners = listeners
         self._temporary: Path | None = None
+        self._removal: weakref.finalize[..., _Service] | None = None
         self._broker: Broker | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -321,9 +323,7 @@ class _Service:
         """Start on the running loop."""
         if self._broker is not None:
             raise LocalProtocolError("this broker is already running")
-        if self._data_dir is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="kohort-broker-"))
-        folder = self._data_dir or self._temporary or Path()
+        folder = self._data_dir or self._temporary_folder()
         broker = Broker(folder, self._config, self._publish, self._faults)
         try:
             await broker.start()
@@ -338,11 +338,22 @@ class _Service:
         await broker.stop()
         self._remove_temporary()
 
+    def _temporary_folder(self) -> Path:
+        """Create a folder that also the end of the process removes, if the broker still runs."""
+        folder = self._temporary = Path(tempfile.mkdtemp(prefix="kohort-broker-"))
+        self._removal = weakref.finalize(self, _remove, folder, os.getpid())
+        return folder
+
     def _remove_temporary(self) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
+        if self._removal is not None:
+            self._removal()
+            self._temporary = self._removal = None
 
     def _publish(self, event: GroupEvent) -> None:
         for listener in tuple(self._listeners):
             listener(event)
+
+
+def _remove(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child leaves its parent's folder alone
+        shutil.rmtree(folder, ignore_errors=True)
