@@ -12,7 +12,9 @@ import pytest
 
 from kohort import AdminClient, Consumer, RebalanceListener, TopicPartition
 from kohort.broker import EmbeddedBroker
+from kohort.client.consumer.aio import internals_of
 from kohort.errors import CommitFailedError, ErrorCode, KafkaError
+from kohort.group.member.classic.session import ClassicMemberState as S
 from tests.broker.processes import eventually
 from tests.client.loops import on_a_loop
 from tests.client.watched_group import case
@@ -149,9 +151,15 @@ def test_who_closes_in_a_rebalance_reads_the_reason_of_that_loss(
         caplog.clear()
         second.poll(0)
         polled(first, lambda: given_up.partitions, "what the second member gets")
+        polled(first, lambda: _is_joining(first), "the second rebalance")
         first.close()
         (lost,) = lines(caplog, " lost ")
         has(lost, f"lost {topic}-", "as it left in the middle of a rebalance;")
+
+
+def _is_joining(consumer: Consumer) -> bool:
+    membership = internals_of(consumer._async).core.membership
+    return membership is not None and membership.member.state is S.PREPARING_REBALANCE
 
 
 @pytest.mark.parametrize("protocol", ["eager", "cooperative", "consumer"])
